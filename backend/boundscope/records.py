@@ -1,0 +1,214 @@
+"""A job's events, gathered into what people look at: series for plots and tables for CSV.
+
+The window, the terminal report and `boundscope export` all read from here, so that a CSV holds exactly what a
+plot shows. Imports neither torch nor Qt.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from boundscope.protocol import (
+    MEMORY_CATEGORIES,
+    EventRecord,
+    Failure,
+    GapPoint,
+    JobState,
+    LayerBounds,
+    LogLine,
+    MemorySample,
+    NetworkSummary,
+    Progress,
+    PropertySummary,
+    StateChanged,
+    VerifyResult,
+)
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns with their units, and rows; `name` is the file's stem."""
+
+    name: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def to_csv(self) -> str:
+        """CSV text, RFC 4180 with \\n line ends; floats with 17 significant digits at most, None as empty."""
+        buffer = io.StringIO()
+        writer = csv.writer(buffer, lineterminator="\n")
+        writer.writerow(self.columns)
+        for row in self.rows:
+            writer.writerow(["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in row])
+        return buffer.getvalue()
+
+
+@dataclass
+class GapSeries:
+    """Bounds on the margin of one clause over time: three lists of one length."""
+
+    elapsed_s: list[float] = field(default_factory=list)
+    lower: list[float | None] = field(default_factory=list)
+    upper: list[float | None] = field(default_factory=list)
+    step: list[str] = field(default_factory=list)
+
+
+@dataclass
+class MemorySeries:
+    """Memory of one rank over time; each list has one entry a sample, in bytes."""
+
+    elapsed_s: list[float] = field(default_factory=list)
+    by_category: dict[str, list[int]] = field(
+        default_factory=lambda: {category: [] for category in MEMORY_CATEGORIES}
+    )
+    resident_bytes: list[int] = field(default_factory=list)
+    limit_bytes: int | None = None
+
+    @property
+    def total_bytes(self) -> list[int]:
+        return [sum(values) for values in zip(*self.by_category.values(), strict=True)]
+
+
+@dataclass
+class JobRecord:
+    """Everything one job has said so far. `apply` takes its records in order; repeated numbers are ignored."""
+
+    last_number: int = 0
+    state: JobState = JobState.QUEUED
+    state_reason: str = ""
+    progress: Progress | None = None
+    gaps: dict[tuple[int, int], GapSeries] = field(default_factory=dict)
+    memory: dict[int, MemorySeries] = field(default_factory=dict)
+    layers: dict[tuple[int, str], LayerBounds] = field(default_factory=dict)
+    log: list[tuple[float, int, LogLine]] = field(default_factory=list)
+    network: NetworkSummary | None = None
+    property: PropertySummary | None = None
+    result: VerifyResult | None = None
+    failures: list[Failure] = field(default_factory=list)
+
+    def apply(self, record: EventRecord) -> bool:
+        """Take one record; False when it was seen before."""
+        if record.number <= self.last_number:
+            return False
+        self.last_number = record.number
+        event = record.event
+        match event:
+            case StateChanged():
+                self.state, self.state_reason = event.state, event.reason
+            case Progress():
+                self.progress = event
+            case GapPoint():
+                series = self.gaps.setdefault((event.case, event.clause), GapSeries())
+                series.elapsed_s.append(event.elapsed_s)
+                series.lower.append(event.lower)
+                series.upper.append(event.upper)
+                series.step.append(event.step)
+            case MemorySample():
+                self._apply_memory(record.rank, event)
+            case LayerBounds():
+                self.layers[(event.case, event.node)] = event
+            case LogLine():
+                self.log.append((record.time_s, record.rank, event))
+            case NetworkSummary():
+                self.network = event
+            case PropertySummary():
+                self.property = event
+            case VerifyResult():
+                self.result = event
+            case Failure():
+                self.failures.append(event)
+        return True
+
+    def _apply_memory(self, rank: int, sample: MemorySample) -> None:
+        series = self.memory.setdefault(rank, MemorySeries())
+        series.elapsed_s.append(sample.elapsed_s)
+        for category, values in series.by_category.items():
+            values.append(sample.by_category.get(category, 0))
+        series.resident_bytes.append(sample.resident_bytes)
+        series.limit_bytes = sample.limit_bytes
+
+    def apply_all(self, records: Iterable[EventRecord]) -> int:
+        """Take many records; the count of new ones."""
+        return sum(self.apply(record) for record in records)
+
+    # ------------------------------------------------------------ tables
+
+    def tables(self) -> tuple[Table, ...]:
+        """All tables, in a fixed order: gap, memory, layers, margins, log."""
+        return (
+            self.gap_table(),
+            self.memory_table(),
+            self.layer_table(),
+            self.margin_table(),
+            self.log_table(),
+        )
+
+    def gap_table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = [
+            (case, clause, *values)
+            for (case, clause), series in sorted(self.gaps.items())
+            for values in zip(series.elapsed_s, series.lower, series.upper, series.step, strict=True)
+        ]
+        columns = ("case", "clause", "elapsed [s]", "margin lower bound", "margin upper bound", "step")
+        return Table("bound_gap", columns, tuple(rows))
+
+    def memory_table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = []
+        for rank, series in sorted(self.memory.items()):
+            categories = [series.by_category[category] for category in MEMORY_CATEGORIES]
+            rows.extend(
+                (rank, *values, series.limit_bytes)
+                for values in zip(series.elapsed_s, *categories, series.resident_bytes, strict=True)
+            )
+        columns = (
+            "rank",
+            "elapsed [s]",
+            *(f"{category} [B]" for category in MEMORY_CATEGORIES),
+            "resident [B]",
+            "limit [B]",
+        )
+        return Table("memory", columns, tuple(rows))
+
+    def layer_table(self) -> Table:
+        rows: list[tuple[Cell, ...]] = [
+            (
+                layer.case,
+                layer.node,
+                layer.op,
+                layer.size,
+                layer.lower_min,
+                layer.upper_max,
+                layer.width_mean,
+                layer.width_max,
+                layer.unstable,
+                layer.method,
+            )
+            for layer in self.layers.values()
+        ]
+        columns = (
+            "case",
+            "node",
+            "operator",
+            "elements",
+            "least lower bound",
+            "greatest upper bound",
+            "mean width",
+            "greatest width",
+            "unstable neurons",
+            "method",
+        )
+        return Table("layers", columns, tuple(rows))
+
+    def margin_table(self) -> Table:
+        margins: Sequence = () if self.result is None else self.result.margin.per_clause
+        rows = tuple((m.case, m.clause, m.lower, m.upper, m.text) for m in margins)
+        return Table("margins", ("case", "clause", "lower bound", "upper bound", "violated where"), rows)
+
+    def log_table(self) -> Table:
+        rows = tuple((time_s, rank, line.level, line.text) for time_s, rank, line in self.log)
+        return Table("log", ("time [s since epoch]", "rank", "level", "text"), rows)

@@ -1,0 +1,1 @@
+"""How the work of a job is spread over its ranks."""

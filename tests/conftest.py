@@ -1,0 +1,30 @@
+"""Shared fixtures. Tests that need `../shared` skip with a reason where it is not there."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("BOUNDSCOPE_SHARED", ROOT.parent / "shared"))
+
+
+def _shared(name: str) -> Path:
+    path = SHARED / name
+    if not path.is_dir():
+        pytest.skip(f"{path} is not there; set BOUNDSCOPE_SHARED to the folder that holds {name}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def vnncomp() -> Path:
+    """The folder of VNN-COMP instances, with manifest.csv."""
+    return _shared("vnncomp")
+
+
+@pytest.fixture(scope="session")
+def cases() -> Path:
+    """The folder of small hard cases, each with expected.json."""
+    return _shared("cases")

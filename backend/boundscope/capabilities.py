@@ -1,0 +1,34 @@
+"""What this version can do, in one place: the command line, the daemon and the window's form all ask here."""
+
+from __future__ import annotations
+
+from boundscope.errors import UsageError
+from boundscope.protocol import Arithmetic, Engine, Method, Sharding, VerifyJob
+
+METHODS = (Method.IBP, Method.CROWN)
+ENGINES = (Engine.NATIVE,)
+SHARDINGS = (Sharding.NONE, Sharding.ROWS)
+ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
+
+
+def check(job: VerifyJob) -> None:
+    """Raise UsageError, naming the option, for what is not available or does not go together."""
+    for option, value, available in (
+        ("method", job.method, METHODS),
+        ("engine", job.engine, ENGINES),
+        ("sharding", job.sharding, SHARDINGS),
+        ("arithmetic", job.arithmetic, ARITHMETICS),
+    ):
+        if value not in available:
+            names = ", ".join(available)
+            raise UsageError(f"--{option} {value} is not in this version yet; it has: {names}")
+    if job.ranks < 1:
+        raise UsageError(f"--ranks {job.ranks}: there must be at least one rank")
+    if job.ranks > 1 and job.sharding is Sharding.NONE:
+        raise UsageError(f"--ranks {job.ranks} goes with --sharding rows; --sharding none runs on one rank")
+    if job.timeout_s <= 0:
+        raise UsageError(f"--timeout {job.timeout_s:g}: the limit must be more than 0 s")
+    if job.chunk_rows is not None and (job.chunk_rows < 16 or job.chunk_rows % 16):
+        raise UsageError(f"--chunk-rows {job.chunk_rows}: rows are carried in multiples of 16")
+    if job.memory_budget_bytes is not None and job.memory_budget_bytes < 1 << 20:
+        raise UsageError(f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB")

@@ -1,0 +1,47 @@
+"""The ranks of a job as one object: who am I, how many are we, and the few collectives that bounds need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """This process among the `size` processes of the job; a group of one needs no torch.distributed."""
+
+    rank: int = 0
+    size: int = 1
+
+    @classmethod
+    def of_process_group(cls) -> RankGroup:
+        """The default process group, which must be initialised."""
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    def owns(self, chunk: int) -> bool:
+        """Whether this rank carries row chunk number `chunk`: chunks are dealt in turn."""
+        return chunk % self.size == self.rank
+
+    def sum_parts(self, part: Tensor) -> Tensor:
+        """Element-wise sum over ranks, in place, of tensors that are zero where another rank fills in.
+
+        Every element is non-zero on at most one rank, so the sum is exact and equal on all ranks.
+        """
+        if self.size > 1:
+            dist.all_reduce(part)
+        return part
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set on some rank; all ranks must ask together."""
+        if self.size == 1:
+            return flag
+        value = torch.tensor([int(flag)])
+        dist.all_reduce(value, op=dist.ReduceOp.MAX)
+        return bool(value.item())
+
+    def barrier(self) -> None:
+        if self.size > 1:
+            dist.barrier()

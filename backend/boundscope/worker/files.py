@@ -1,0 +1,14 @@
+"""Where the files of a job lie for the ranks that run it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class JobFiles:
+    """Paths of the network and of the property file (for an ε-ball: of its centre)."""
+
+    network: Path
+    property: Path

@@ -1,0 +1,1 @@
+"""Data files of Boundscope: icons, palettes, example networks with their properties."""

@@ -86,7 +86,9 @@ def missing_packages():
     if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode:
         wanted.append("python3-venv")
     query = subprocess.run(
-        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *wanted], capture_output=True, text=True
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Abbrev}\n", *wanted],
+        capture_output=True,
+        text=True,
     )
     installed = {line.split()[0] for line in query.stdout.splitlines() if line.split()[1:2] == ["ii"]}
     # Since Debian 13 some libraries carry the suffix of the 64-bit time transition.
@@ -147,7 +149,8 @@ def fingerprint(python):
     files += sorted(
         path
         for path in native.rglob("*")
-        if path.is_file() and (path.suffix in {".cc", ".cpp", ".h", ".hpp", ".cmake"} or path.name == "CMakeLists.txt")
+        if path.is_file()
+        and (path.suffix in {".cc", ".cpp", ".h", ".hpp", ".cmake"} or path.name == "CMakeLists.txt")
     )
     for path in files:
         digest.update(str(path.relative_to(ROOT)).encode())
@@ -176,7 +179,10 @@ def run_pip(python, *arguments):
 def make_environment(python, venv):
     interpreter = venv / "bin" / "python"
     # A half-made environment, or one whose Python has gone, is made anew.
-    if interpreter.exists() and subprocess.run([interpreter, "-m", "pip", "-V"], capture_output=True).returncode == 0:
+    if (
+        interpreter.exists()
+        and subprocess.run([interpreter, "-m", "pip", "-V"], capture_output=True).returncode == 0
+    ):
         return
     say(f"making the environment {venv}")
     done = subprocess.run([python, "-m", "venv", "--clear", str(venv)], capture_output=True, text=True)
@@ -218,7 +224,9 @@ def set_up(venv, quiet):
 
 def main():
     parser = argparse.ArgumentParser(description="Set up Boundscope in a virtual environment.")
-    parser.add_argument("--venv", type=pathlib.Path, default=ROOT / ".venv", help="default: .venv at the root")
+    parser.add_argument(
+        "--venv", type=pathlib.Path, default=ROOT / ".venv", help="default: .venv at the root"
+    )
     parser.add_argument("--quiet", action="store_true", help="say nothing when there is nothing to do")
     arguments = parser.parse_args()
     try:

@@ -1,10 +1,10 @@
-"""Make the example networks and properties in resources/examples. Run it only to change them; they are committed.
+"""Make the networks and properties in resources/examples. They are committed: run this only to change them.
 
     pip install scikit-learn && python resources/make_examples.py
 
-Trains three small networks from fixed seeds on one thread: a fully connected and a convolutional classifier of the
-8×8 digits that come with scikit-learn (UCI "Optical Recognition of Handwritten Digits", CC BY 4.0), and a small
-collision-avoidance advisor on a rule that is written here. No network access.
+Trains three small networks from fixed seeds on one thread: a fully connected and a convolutional classifier
+of the 8×8 digits that come with scikit-learn (UCI "Optical Recognition of Handwritten Digits", CC BY 4.0) and
+a small collision-avoidance advisor on a rule that is written here. No network access.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -49,14 +51,14 @@ def load_digits() -> Digits:
 def train(
     model: nn.Module, inputs: torch.Tensor, labels: torch.Tensor, *, epochs: int, radius: float
 ) -> None:
-    """Adam on inputs disturbed by one signed-gradient step of `radius`, so that there is something to prove."""
+    """Adam on inputs disturbed by one signed-gradient step of `radius`, so that proofs succeed."""
     torch.manual_seed(SEED)
     optimizer = torch.optim.Adam(model.parameters(), lr=2e-3, weight_decay=1e-4)
     loss_of = nn.CrossEntropyLoss()
     for epoch in range(epochs):
         for group in optimizer.param_groups:
             group["lr"] = 2e-3 * (1 - epoch / epochs) + 1e-5
-        for batch in torch.randperm(len(inputs)).split(64):
+        for batch in torch.split(torch.randperm(len(inputs)), 64):
             start = inputs[batch] + radius * (2 * torch.rand_like(inputs[batch]) - 1)
             start.requires_grad_(True)
             (gradient,) = torch.autograd.grad(loss_of(model(start), labels[batch]), start)
@@ -69,7 +71,7 @@ def train(
 
 def mlp(sizes: tuple[int, ...]) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Flatten()]
-    for width_in, width_out in zip(sizes[:-1], sizes[1:], strict=True):
+    for width_in, width_out in pairwise(sizes):
         layers += [nn.Linear(width_in, width_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -118,10 +120,10 @@ def write_onnx(model: nn.Sequential, input_shape: tuple[int, ...], path: Path) -
         output = "Y" if index == len(model) - 1 else f"{name}_out"
         inputs = [tensor]
         if isinstance(layer, nn.Linear | nn.Conv2d):
-            for role, value in (("weight", layer.weight), ("bias", layer.bias)):
-                weights.append(numpy_helper.from_array(value.detach().numpy(), f"{name}.{role}"))
+            for role, value in layer.named_parameters():
+                weights.append(numpy_helper.from_array(value.data.numpy(), f"{name}.{role}"))
                 inputs.append(f"{name}.{role}")
-        attributes: dict[str, object] = {}
+        attributes: dict[str, Any] = {}
         if isinstance(layer, nn.Linear):
             attributes = {"transB": 1}
         if isinstance(layer, nn.Conv2d):
@@ -225,8 +227,8 @@ def make_digits() -> None:
     write_example(
         "digits-robust",
         "A digit that stays a digit",
-        f"A fully connected network reads this handwritten {label} right however each of its 64 grey values is "
-        f"changed by up to {MLP_PROVEN:.0%}. CROWN proves it.",
+        f"A fully connected network reads this handwritten {label} right however each of its 64 grey values "
+        f"is changed by up to {MLP_PROVEN:.0%}. CROWN proves it.",
         "digits_mlp",
         text,
         "verified",
@@ -235,8 +237,8 @@ def make_digits() -> None:
     write_example(
         "digits-fooled",
         "The same digit, fooled",
-        f"The same network and image, but each grey value may change by up to {MLP_BROKEN:.0%}: an image is found, "
-        f"shown and replayed that is no longer read as a {label}.",
+        f"The same network and image, but each grey value may change by up to {MLP_BROKEN:.0%}: an image is "
+        f"found, shown and replayed that is no longer read as a {label}.",
         "digits_mlp",
         text,
         "violated",
@@ -245,8 +247,8 @@ def make_digits() -> None:
     write_example(
         "digits-conv",
         "A convolutional network",
-        f"Two convolutions and two dense layers read this handwritten {label}; each grey value may change by up to "
-        f"{CNN_PROVEN:.0%}. CROWN proves that the answer stays.",
+        f"Two convolutions and two dense layers read this handwritten {label}; each grey value may change by "
+        f"up to {CNN_PROVEN:.0%}. CROWN proves that the answer stays.",
         "digits_cnn",
         text,
         "verified",
@@ -263,15 +265,15 @@ def make_advisor() -> None:
     comment = (
         "A slow intruder, far away: the advice must not be a strong turn.",
         "X: distance, bearing, heading, own speed, intruder's speed, each scaled to [0, 1].",
-        "Y: scores of clear of conflict, weak left, weak right, strong left, strong right; the highest is the advice.",
+        "Y: scores of clear of conflict, weak left, weak right, strong left, strong right; the highest wins.",
         "Violated where a strong turn scores at least as high as every other advice.",
     )
     clauses = (" ".join(f"(>= Y_{turn} Y_{other})" for other in (0, 1, 2)) for turn in (3, 4))
     write_example(
         "advisor-far",
         "A collision-avoidance advisor",
-        "A slow intruder that is far away never makes the network advise a strong turn, left or right: a property "
-        "with a disjunction of conjunctions over the outputs.",
+        "A slow intruder that is far away never makes the network advise a strong turn, left or right: a "
+        "property with a disjunction of conjunctions over the outputs.",
         "advisor",
         vnnlib(comment, *FAR, clauses, 5),
         "verified",

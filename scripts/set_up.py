@@ -109,8 +109,8 @@ def install_system_packages():
     """Install what is missing when root; otherwise print the one line to run. Never stops the set-up."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-query"):
         say(
-            "this system has no apt-get. Needed from its own packages: a C++ compiler, CMake, Ninja, and for the "
-            "window EGL, GL, xkbcommon, fontconfig, D-Bus, GLib and the xcb libraries of Qt 6."
+            "this system has no apt-get. Needed from its own packages: a C++ compiler, CMake, Ninja, and for "
+            "the window EGL, GL, xkbcommon, fontconfig, D-Bus, GLib and the xcb libraries of Qt 6."
         )
         return
     missing = missing_packages()
@@ -142,7 +142,7 @@ def install_system_packages():
 
 
 def fingerprint(python):
-    """Hash of everything the environment depends on: project file, pins, native sources, interpreter, place."""
+    """Hash of what the environment depends on: project file, pins, native sources, interpreter, place."""
     digest = hashlib.sha256(f"{python}\n{ROOT}\n".encode())
     files = [ROOT / "pyproject.toml", ROOT / "constraints.txt", pathlib.Path(__file__)]
     native = ROOT / "native_prism"
@@ -162,17 +162,15 @@ def run_pip(python, *arguments):
     """pip with our pins; its output goes to a log that is shown only on failure."""
     log = ROOT / "build" / "pip.log"
     log.parent.mkdir(exist_ok=True)
-    command = [
-        str(python), "-m", "pip", "install", "--disable-pip-version-check", "-c", str(ROOT / "constraints.txt"),
-        *arguments,
-    ]  # fmt: skip
+    options = ["--disable-pip-version-check", "-c", str(ROOT / "constraints.txt")]
+    command = [str(python), "-m", "pip", "install", *options, *arguments]
     with log.open("w") as output:
         done = subprocess.run(command, stdout=output, stderr=subprocess.STDOUT, cwd=ROOT)
     if done.returncode:
         tail = "\n    ".join(log.read_text(errors="replace").splitlines()[-15:])
         raise SetUpError(
             f"pip could not install {' '.join(arguments)}. Its last words:\n    {tail}\n"
-            f"All of them are in {log}. Without a network, put wheels in a folder and set PIP_FIND_LINKS to it."
+            f"All of them are in {log}. Without a network, set PIP_FIND_LINKS to a folder of wheels."
         )
 
 
@@ -194,7 +192,7 @@ def make_environment(python, venv):
 
 
 def install(venv):
-    """Build tools, then Boundscope with its native library, then the reference engine without its old pins."""
+    """Build tools, then Boundscope with its native library, then auto_LiRPA without its old pins."""
     python = venv / "bin" / "python"
     say("installing the build tools")
     run_pip(python, *BUILD_PACKAGES)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
+
+from boundscope.errors import BoundscopeError
 
 
 @dataclass(frozen=True)
@@ -34,13 +35,14 @@ class RankGroup:
             dist.all_reduce(part)
         return part
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on some rank; all ranks must ask together."""
-        if self.size == 1:
-            return flag
-        value = torch.tensor([int(flag)])
-        dist.all_reduce(value, op=dist.ReduceOp.MAX)
-        return bool(value.item())
+    def agree(self, error: BoundscopeError | None) -> None:
+        """Raise on every rank what any of them brings (of several, the lowest rank's); all must call together."""
+        if self.size > 1:
+            brought: list[BoundscopeError | None] = [None] * self.size
+            dist.all_gather_object(brought, error)
+            error = next((one for one in brought if one is not None), None)
+        if error is not None:
+            raise error
 
     def barrier(self) -> None:
         if self.size > 1:

@@ -1,0 +1,133 @@
+"""Backward bound propagation (CROWN, Zhang et al. 2018, arXiv 1811.00866) of a block of rows over one box."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from boundscope.bounds.context import BoxContext, NodeFacts
+from boundscope.bounds.operators.base import Relaxation
+from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
+
+Rows = Mapping[str, Tensor]  # tensor name -> coefficients [R, *S]
+
+
+class BackwardPass:
+    """Lower bounds of R linear functions of tensors, over the context's box.
+
+    Coefficients are float64 and every rounding of the pass itself is bounded and subtracted, so that a bound
+    is a bound of the real number and not of what float64 made of it.
+    """
+
+    def __init__(self, context: BoxContext, *, relax: bool = True) -> None:
+        """With `relax` False, rows stop at the first non-linear node and use the interval of its output."""
+        self._context = context
+        self._relax = relax
+
+    def lower(self, rows: Rows, count: int) -> Tensor:
+        """Lower bound of Σ rows[t]·t for each row: [R] float64. Uses up the tensors in `rows`.
+
+        A tensor named in `rows` must have been reached by the context already.
+        """
+        context = self._context
+        pending = {name: coefficients for name, coefficients in rows.items()}
+        total = _Total(count, context.device)
+        for node in reversed(context.network.nodes):
+            outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
+            if all(coefficients is None for coefficients in outputs):
+                continue
+            facts = context.facts[node.name]
+            rule = context.rule(node)
+            if rule.relaxed and not self._relax:
+                for name, coefficients in zip(node.outputs, outputs, strict=True):
+                    if coefficients is not None:
+                        self._concretize(name, coefficients, total)
+                continue
+            self._charge(outputs, facts, total)
+            if facts.relaxation is not None:
+                (coefficients,) = outputs
+                assert coefficients is not None
+                inputs, constant = _through(coefficients, facts.relaxation)
+                carried = {node.inputs[0]: inputs}
+            else:
+                with context.view(node) as view:
+                    parts, constant = rule.backward(view, outputs)
+                carried = self._by_name(node.inputs, parts, total)
+            del outputs
+            total.add(constant)
+            for name, coefficients in carried.items():
+                self._accumulate(pending, name, coefficients, total)
+        for name, coefficients in pending.items():
+            self._concretize(name, coefficients, total)
+        return total.lower()
+
+    def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
+        for coefficients, slack in zip(outputs, facts.slack, strict=True):
+            if coefficients is not None and slack is not None:
+                absolute = self._context.ledger.hold(coefficients.abs(), "workspace")
+                total.error += absolute.flatten(1) @ slack.flatten()
+
+    def _by_name(
+        self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total
+    ) -> dict[str, Tensor]:
+        """One entry a tensor, where a node reads the same tensor twice."""
+        carried: dict[str, Tensor] = {}
+        for name, part in zip(names, parts, strict=False):
+            if part is not None:
+                self._accumulate(carried, name, part, total)
+        return carried
+
+    def _accumulate(self, pending: dict[str, Tensor], name: str, coefficients: Tensor, total: _Total) -> None:
+        self._context.ledger.hold(coefficients, "rows")
+        before = pending.get(name)
+        if before is None:
+            pending[name] = coefficients
+            return
+        joined = self._context.ledger.hold(before + coefficients, "rows")
+        pending[name] = joined
+        magnitude = self._context.intervals[name].magnitude.flatten()
+        total.error += (joined.abs().flatten(1) @ magnitude) * (ENGINE.unit * INFLATION)
+
+    def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
+        interval = self._context.intervals[name]
+        flat = coefficients.flatten(1)
+        value = flat.clamp(min=0) @ interval.lower.flatten() + flat.clamp(max=0) @ interval.upper.flatten()
+        magnitude = flat.abs() @ interval.magnitude.flatten()
+        total.add(value)
+        total.error += magnitude * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION)
+
+
+class _Total:
+    """Running sum of constants [R] and of everything that must be subtracted for rounding [R]."""
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        self.value = torch.zeros(count, dtype=torch.float64, device=device)
+        self.error = torch.zeros_like(self.value)
+
+    def add(self, part: Tensor | None) -> None:
+        if part is None:
+            return
+        self.value = self.value + part
+        self.error += self.value.abs() * ENGINE.unit
+
+    def lower(self) -> Tensor:
+        error = self.error * INFLATION
+        bound = self.value - error
+        infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
+        return torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
+
+
+def _through(rows: Tensor, relaxation: Relaxation) -> tuple[Tensor, Tensor]:
+    """Rows [R, *S] at an element-wise node's output, as rows at its input and a constant [R].
+
+    Where a coefficient is positive the lower line is used, where negative the upper one.
+    """
+    negative = rows.clamp(max=0)
+    carried = rows * relaxation.lower_slope
+    carried += negative * (relaxation.upper_slope - relaxation.lower_slope)
+    constant = negative.flatten(1) @ relaxation.upper_intercept.flatten()
+    if bool((relaxation.lower_intercept != 0).any()):
+        constant = constant + (rows - negative).flatten(1) @ relaxation.lower_intercept.flatten()
+    return carried, constant

@@ -1,0 +1,302 @@
+"""The bound engine's driver: which rows are bounded, in which chunks, by which ranks. It knows no operator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from boundscope.bounds.backward import BackwardPass, Rows
+from boundscope.bounds.context import BoxContext
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.ledger import MemoryLedger
+from boundscope.bounds.rounding import RoundingModel
+from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
+from boundscope.monitor import Monitor
+from boundscope.network.graph import Network, Node, TensorInfo
+from boundscope.properties.types import Box, LinearConstraint
+from boundscope.protocol import Arithmetic, LayerBounds, Method, Progress
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.weights import WeightStore
+
+CHUNK_MULTIPLE = 16
+CHUNK_DEFAULT = 256
+LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Rows start … stop−1 of a block; carried with zero rows added up to the chunk size."""
+
+    start: int
+    stop: int
+
+
+class BoundEngine:
+    """Bounds one network, box after box. Every rank of the job holds one and calls it in step."""
+
+    def __init__(
+        self,
+        network: Network,
+        weights: WeightStore,
+        ledger: MemoryLedger,
+        *,
+        arithmetic: Arithmetic = Arithmetic.REAL,
+        ranks: RankGroup | None = None,
+        monitor: Monitor | None = None,
+        device: torch.device | None = None,
+        chunk_rows: int | None = None,
+    ) -> None:
+        self.network = network
+        self.weights = weights
+        self.ledger = ledger
+        self.model = RoundingModel.of(arithmetic)
+        self.ranks = ranks or RankGroup()
+        self.monitor = monitor or Monitor()
+        self.device = device or torch.device("cpu")
+        self._chunk_rows = chunk_rows
+
+    # ------------------------------------------------------------ one box
+
+    def context(self, box: Box, method: Method, *, case: int = 0) -> BoxContext:
+        """Intervals and relaxations of every tensor over a box.
+
+        `ibp` takes the intervals forward; `crown` first bounds the input of each non-linear node backward,
+        for those of its elements whose relaxation would not be exact.
+
+        Raises:
+            BoundError: a bound is not finite or crosses; names the tensor.
+            DeadlineError, CancelledError: from the monitor, between chunks.
+            OutOfMemoryError: the smallest chunk does not fit the budget.
+        """
+        context = BoxContext.over(box, self.network, self.weights, self.ledger, self.model, self.device)
+        producers = {name: node for node in self.network.nodes for name in node.outputs}
+        refined: set[str] = set()
+        for done, node in enumerate(self.network.nodes):
+            self._checkpoint()
+            if context.rule(node).relaxed:
+                self._refine(context, node, producers, refined, method, case)
+            context.advance(node)
+            self.monitor.emit(Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes)))
+        for info in self.network.outputs:
+            if info.name in producers:
+                self._report(context, producers[info.name], info.name, None, method, case)
+        return context
+
+    def margins(self, context: BoxContext, constraints: Sequence[LinearConstraint], *, relax: bool = True) -> Tensor:
+        """Lower bound of each constraint's margin (left side minus bound) over the context's box: [R] float64.
+
+        The rows are merged into the network's last layers, so that what outputs share cancels.
+        """
+
+        def start(chunk: Chunk, count: int) -> Rows:
+            return self._constraint_rows(constraints[chunk.start : chunk.stop], count)
+
+        lower = self._lower(context, len(constraints), start, relax=relax, stage="margins")
+        reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
+        margins = [_margin(bound, constraint, reach) for bound, constraint in zip(lower.tolist(), constraints, strict=True)]
+        return torch.tensor(margins, dtype=torch.float64)
+
+    # ------------------------------------------------------------ hidden layers
+
+    def _refine(
+        self,
+        context: BoxContext,
+        node: Node,
+        producers: dict[str, Node],
+        refined: set[str],
+        method: Method,
+        case: int,
+    ) -> None:
+        """Tighten the input of a non-linear node by CROWN, where that can change its relaxation."""
+        name = node.inputs[0]
+        rule = context.rule(node)
+        if method is not Method.IBP and name not in refined and context.quality[name] == "loose":
+            refined.add(name)
+            interval = context.intervals[name]
+            wanted = rule.unstable(node.op, interval).flatten().nonzero().flatten()
+            if len(wanted):
+                stage = f"{method} bounds of {producers[name].name if name in producers else name}"
+                context.tighten(name, self._element_bounds(context, name, wanted, stage))
+        if name in producers:
+            unstable = int(rule.unstable(node.op, context.intervals[name]).sum())
+            self._report(context, producers[name], name, unstable, method, case)
+
+    def _element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
+        """CROWN bounds of chosen elements of a tensor; the others keep their interval."""
+        shape = self.network.tensors[name].shape
+        count = len(wanted)
+
+        def start(chunk: Chunk, rows: int) -> Rows:
+            # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.
+            coefficients = torch.zeros(rows, context.intervals[name].lower.numel(), dtype=torch.float64)
+            index = torch.arange(chunk.stop - chunk.start)
+            element = wanted.cpu()[(index + chunk.start) // 2]
+            coefficients[index, element] = 1.0 - 2.0 * ((index + chunk.start) % 2).to(torch.float64)
+            return {name: self.ledger.hold(coefficients.to(self.device), "rows").reshape(rows, *shape)}
+
+        pairs = self._lower(context, 2 * count, start, relax=True, stage=stage).reshape(count, 2)
+        interval = context.intervals[name]
+        lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
+        lower[wanted], upper[wanted] = pairs[:, 0], -pairs[:, 1]
+        # The interval's own bounds stay where they are tighter; `tighten` reports a true crossing.
+        return Interval(lower.reshape(interval.lower.shape), upper.reshape(interval.upper.shape))
+
+    def _report(
+        self, context: BoxContext, node: Node, name: str, unstable: int | None, method: Method, case: int
+    ) -> None:
+        if self.ranks.rank:
+            return
+        interval = context.intervals[name]
+        width = interval.upper - interval.lower
+        self.monitor.emit(
+            LayerBounds(
+                case=case,
+                node=node.name,
+                op=node.op.onnx_type,
+                size=width.numel(),
+                lower_min=float(interval.lower.min()),
+                upper_max=float(interval.upper.max()),
+                width_mean=float(width.mean()),
+                width_max=float(width.max()),
+                unstable=unstable,
+                method=str(method),
+            )
+        )
+
+    # ------------------------------------------------------------ rows in chunks, over ranks
+
+    def _lower(
+        self,
+        context: BoxContext,
+        count: int,
+        start: Callable[[Chunk, int], Rows],
+        *,
+        relax: bool,
+        stage: str,
+    ) -> Tensor:
+        """Lower bounds of `count` rows: [count] float64, equal on every rank.
+
+        Every chunk has the same number of rows whatever the number of ranks, so the same products are computed
+        and the bounds are the same bits. A chunk that does not fit the memory budget is halved and tried again.
+        """
+        if not count:
+            return torch.zeros(0, dtype=torch.float64, device=self.device)
+        size = self._chunk_size(count)
+        while True:
+            try:
+                return self._lower_in_chunks(context, count, start, size, relax=relax, stage=stage)
+            except OutOfMemoryError:
+                if size <= CHUNK_MULTIPLE:
+                    raise
+                size = max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
+                self.monitor.log(f"{stage}: out of the memory budget, trying chunks of {size} rows", "warning")
+
+    def _lower_in_chunks(
+        self,
+        context: BoxContext,
+        count: int,
+        start: Callable[[Chunk, int], Rows],
+        size: int,
+        *,
+        relax: bool,
+        stage: str,
+    ) -> Tensor:
+        bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
+        chunks = [Chunk(first, min(first + size, count)) for first in range(0, count, size)]
+        for first in range(0, len(chunks), self.ranks.size):
+            number = first + self.ranks.rank
+            mine = chunks[number] if number < len(chunks) else None
+            error: BoundscopeError | None = None
+            try:
+                self.monitor.check()
+                if mine is not None or self.weights.collective:
+                    lower = self._lower_of_chunk(context, mine or Chunk(0, 0), start, size, relax)
+                    if mine is not None:
+                        bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
+            except (OutOfMemoryError, DeadlineError, CancelledError) as caught:
+                error = caught
+            self.ranks.agree(error)
+            done = chunks[min(first + self.ranks.size, len(chunks)) - 1].stop
+            self.monitor.emit(Progress(stage=stage, done=done, total=count))
+        return self.ranks.sum_parts(bounds)
+
+    def _lower_of_chunk(
+        self, context: BoxContext, chunk: Chunk, start: Callable[[Chunk, int], Rows], size: int, relax: bool
+    ) -> Tensor:
+        try:
+            return BackwardPass(context, relax=relax).lower(start(chunk, size), size)
+        except (torch.OutOfMemoryError, MemoryError) as error:
+            raise OutOfMemoryError(f"{error}; {self.ledger.breakdown(self.ledger.total_bytes)}") from error
+
+    def _checkpoint(self) -> None:
+        """Stop on all ranks together where one of them is asked to, or is late."""
+        error: BoundscopeError | None = None
+        try:
+            self.monitor.check()
+        except (DeadlineError, CancelledError) as caught:
+            error = caught
+        self.ranks.agree(error)
+
+    # ------------------------------------------------------------ rows of a property
+
+    def _constraint_rows(self, constraints: Sequence[LinearConstraint], count: int) -> Rows:
+        """Coefficients of the constraints, padded with zero rows to `count`, by tensor."""
+        outputs = np.zeros((count, self.network.output_count))
+        inputs = np.zeros((count, self.network.input_count)) if any(len(c.input_indices) for c in constraints) else None
+        for row, constraint in enumerate(constraints):
+            np.add.at(outputs[row], constraint.output_indices, constraint.output_coeffs)
+            if inputs is not None:
+                np.add.at(inputs[row], constraint.input_indices, constraint.input_coeffs)
+        rows = self._split(outputs, self.network.outputs)
+        for name, part in ({} if inputs is None else self._split(inputs, self.network.inputs)).items():
+            rows[name] = rows[name] + part if name in rows else part
+        return rows
+
+    def _split(self, matrix: NDArray[np.float64], tensors: tuple[TensorInfo, ...]) -> dict[str, Tensor]:
+        rows: dict[str, Tensor] = {}
+        position = 0
+        for info in tensors:
+            part = torch.from_numpy(matrix[:, position : position + info.size].copy()).to(self.device)
+            rows[info.name] = self.ledger.hold(part, "rows").reshape(len(matrix), *info.shape)
+            position += info.size
+        return rows
+
+    def _reach(self, context: BoxContext) -> float:
+        """The largest absolute value of any input or output."""
+        names = [info.name for info in (*self.network.inputs, *self.network.outputs)]
+        return max(float(context.intervals[name].magnitude.max()) for name in names)
+
+    def _chunk_size(self, count: int) -> int:
+        """Rows a chunk: as asked, else the default, less where the budget or the number of rows is small."""
+        if self._chunk_rows is not None:
+            return self._chunk_rows
+        size = min(CHUNK_DEFAULT, -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE)
+        if self.ledger.limit_bytes is not None:
+            widest = max(info.size for info in self.network.tensors.values())
+            free = (self.ledger.limit_bytes - self.ledger.total_bytes) // 2
+            fitting = free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE
+            size = min(size, fitting)
+        return max(size, CHUNK_MULTIPLE)
+
+
+def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:
+    """Lower bound of left side − bound, subtracted exactly; what float64 coefficients miss is at most their error
+    times the largest value that they multiply."""
+    if not math.isfinite(lower):
+        return lower
+    terms = len(constraint.output_indices) + len(constraint.input_indices)
+    missed = Fraction(constraint.coeff_error) * Fraction(reach) * terms
+    return round_down(Fraction(lower) - constraint.bound - missed)
+
+
+def round_down(value: Fraction) -> float:
+    """The greatest float64 at or below an exact number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)

@@ -1,0 +1,142 @@
+"""The memory ledger: how many bytes a rank holds, by category, now and at its peak."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import psutil
+from torch import Tensor
+
+from boundscope.errors import OutOfMemoryError
+from boundscope.protocol import MEMORY_CATEGORIES, MemorySample, RankMemory
+
+
+@dataclass
+class _Storage:
+    category: str
+    size_bytes: int
+    tensors: int = 1
+
+
+class MemoryLedger:
+    """Counts tensors from `hold` until they are garbage; thread-safe.
+
+    `limit_bytes` is the budget: `hold` raises OutOfMemoryError, with the breakdown, when it is exceeded.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self._bytes = dict.fromkeys(MEMORY_CATEGORIES, 0)
+        self._peak = dict(self._bytes)
+        self._peak_total = 0
+        self._storages: dict[int, _Storage] = {}
+        self._lock = threading.RLock()  # finalizers may run inside a locked section
+        self._process = psutil.Process()
+        self._idle_resident = self._process.memory_info().rss
+        self._peak_resident = self._idle_resident
+
+    def hold(self, tensor: Tensor, category: str) -> Tensor:
+        """Count a tensor's storage under a category (once, however many tensors share it); returns the tensor.
+
+        Raises:
+            OutOfMemoryError: the total would pass the limit.
+        """
+        storage = tensor.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        with self._lock:
+            held = self._storages.get(address)
+            if held is None:
+                self._storages[address] = _Storage(category, size)
+                self._bytes[category] += size
+            else:
+                held.tensors += 1
+            weakref.finalize(tensor, self._release, address)
+            total = sum(self._bytes.values())
+            if total > self._peak_total:
+                self._peak_total, self._peak = total, dict(self._bytes)
+        if self.limit_bytes is not None and total > self.limit_bytes:
+            raise OutOfMemoryError(self.breakdown(total))
+        return tensor
+
+    def _release(self, address: int) -> None:
+        with self._lock:
+            held = self._storages[address]
+            held.tensors -= 1
+            if held.tensors == 0:
+                del self._storages[address]
+                self._bytes[held.category] -= held.size_bytes
+
+    def breakdown(self, total: int) -> str:
+        parts = ", ".join(f"{name} {_mib(size)}" for name, size in self._bytes.items() if size)
+        limit = "no limit" if self.limit_bytes is None else f"a budget of {_mib(self.limit_bytes)}"
+        return f"{_mib(total)} needed with {limit} ({parts}); give a larger --memory-budget or fewer --chunk-rows"
+
+    @property
+    def total_bytes(self) -> int:
+        with self._lock:
+            return sum(self._bytes.values())
+
+    def sample(self, elapsed_s: float) -> MemorySample:
+        """What is held now, beside the resident size of the process."""
+        resident = self._process.memory_info().rss
+        with self._lock:
+            self._peak_resident = max(self._peak_resident, resident)
+            return MemorySample(
+                elapsed_s=elapsed_s,
+                by_category=dict(self._bytes),
+                resident_bytes=resident,
+                limit_bytes=self.limit_bytes,
+            )
+
+    def peaks(self, rank: int) -> RankMemory:
+        """Peaks so far; the resident one is above what the process held when the ledger was made."""
+        self._peak_resident = max(self._peak_resident, self._process.memory_info().rss)
+        with self._lock:
+            return RankMemory(
+                rank=rank,
+                ledger_peak_bytes=self._peak_total,
+                resident_peak_bytes=max(0, self._peak_resident - self._idle_resident),
+                by_category=dict(self._peak),
+            )
+
+
+class MemorySampler:
+    """Sends a sample every `period_s` from a thread of its own, from `with` entry to exit."""
+
+    def __init__(
+        self,
+        ledger: MemoryLedger,
+        elapsed_s: Callable[[], float],
+        emit: Callable[[MemorySample], None],
+        period_s: float = 0.1,
+    ) -> None:
+        self._ledger = ledger
+        self._elapsed_s = elapsed_s
+        self._emit = emit
+        self._period_s = period_s
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="memory-sampler", daemon=True)
+
+    def __enter__(self) -> MemorySampler:
+        self._send()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._send()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._period_s):
+            self._send()
+
+    def _send(self) -> None:
+        self._emit(self._ledger.sample(self._elapsed_s()))
+
+
+def _mib(size: int) -> str:
+    return f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,179 @@
+"""Element-wise arithmetic: sums and differences of anything, products and quotients with a constant, negation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.bounds.operators.linear import sum_to
+from boundscope.network.operators import Add, BatchNormalization, Div, Mul, Neg, Sub
+
+
+def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Backward:
+    """Backward step of x₀ + sign·x₁, either of which may be constant."""
+    carried: list[Tensor | None] = [None, None]
+    constant = None
+    for index, factor in ((0, 1.0), (1, sign)):
+        signed = rows if factor > 0 else -rows
+        interval = view.inputs[index]
+        if interval is not None:
+            carried[index] = sum_to(signed, (rows.shape[0], *interval.lower.shape))
+        else:
+            fixed = view.constant(index)
+            assert fixed is not None
+            constant = (signed * fixed).flatten(1).sum(1)
+    return tuple(carried), constant
+
+
+def _ends(view: NodeView[Add | Sub], index: int) -> tuple[Tensor, Tensor]:
+    interval = view.inputs[index]
+    if interval is not None:
+        return interval.lower, interval.upper
+    fixed = view.constant(index)
+    assert fixed is not None
+    return fixed, fixed
+
+
+class _SumRule(Rule[Add | Sub]):
+    sign = 1.0
+
+    def interval(self, view: NodeView[Add | Sub]) -> tuple[Interval, ...]:
+        (low, high), (other_low, other_high) = _ends(view, 0), _ends(view, 1)
+        if self.sign < 0:
+            other_low, other_high = -other_high, -other_low
+        return (Interval(low + other_low, high + other_high),)
+
+    def magnitude(self, view: NodeView[Add | Sub]) -> tuple[Tensor, ...]:
+        (low, high), (other_low, other_high) = _ends(view, 0), _ends(view, 1)
+        return (torch.maximum(low.abs(), high.abs()) + torch.maximum(other_low.abs(), other_high.abs()),)
+
+    def backward_terms(self, view: NodeView[Add | Sub]) -> int:
+        return int(torch.Size(view.output_shapes[0]).numel())
+
+    def backward(self, view: NodeView[Add | Sub], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        return _signed_sum(view, coefficients, self.sign)
+
+
+@bounds(Add)
+class AddRule(_SumRule):
+    pass
+
+
+@bounds(Sub)
+class SubRule(_SumRule):
+    sign = -1.0
+
+
+@bounds(Neg)
+class NegRule(Rule[Neg]):
+    exact = True
+
+    def interval(self, view: NodeView[Neg]) -> tuple[Interval, ...]:
+        x = view.interval(0)
+        return (Interval(-x.upper, -x.lower),)
+
+    def backward(self, view: NodeView[Neg], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        return (-coefficients,), None
+
+
+class _ScaleRule(Rule[Mul | Div]):
+    """y = x·s with a constant s: the other operand, or its reciprocal."""
+
+    def _scale(self, view: NodeView[Mul | Div]) -> Tensor:
+        raise NotImplementedError
+
+    def _moved(self, view: NodeView[Mul | Div], value: Tensor) -> Tensor:
+        return value * self._scale(view)
+
+    def interval(self, view: NodeView[Mul | Div]) -> tuple[Interval, ...]:
+        x = view.interval(view.perturbed[0])
+        one, other = self._moved(view, x.lower), self._moved(view, x.upper)
+        return (Interval(torch.minimum(one, other), torch.maximum(one, other)),)
+
+    def magnitude(self, view: NodeView[Mul | Div]) -> tuple[Tensor, ...]:
+        return (self._moved(view, view.interval(view.perturbed[0]).magnitude).abs(),)
+
+    def backward_terms(self, view: NodeView[Mul | Div]) -> int:
+        return int(torch.Size(view.output_shapes[0]).numel())
+
+    def backward(self, view: NodeView[Mul | Div], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        index = view.perturbed[0]
+        shape = (coefficients.shape[0], *view.interval(index).lower.shape)
+        carried = sum_to(self._moved(view, coefficients), shape)
+        return ((carried, None) if index == 0 else (None, carried)), None
+
+
+@bounds(Mul)
+class MulRule(_ScaleRule):
+    def supports(self, view_perturbed: Sequence[bool], op: Mul | Div) -> str | None:
+        return "a product of two tensors that both depend on the network's input" if all(view_perturbed) else None
+
+    def _scale(self, view: NodeView[Mul | Div]) -> Tensor:
+        scale = view.constant(1 - view.perturbed[0])
+        assert scale is not None
+        return scale
+
+
+@bounds(Div)
+class DivRule(_ScaleRule):
+    def supports(self, view_perturbed: Sequence[bool], op: Mul | Div) -> str | None:
+        return "a divisor that depends on the network's input" if view_perturbed[1] else None
+
+    def _moved(self, view: NodeView[Mul | Div], value: Tensor) -> Tensor:
+        divisor = view.constant(1)
+        assert divisor is not None
+        return value / divisor
+
+
+@bounds(BatchNormalization)
+class BatchNormalizationRule(Rule[BatchNormalization]):
+    """y = (x − mean)·scale/√(var + ε) + bias, channel by channel (axis 1), as at inference."""
+
+    def supports(self, view_perturbed: Sequence[bool], op: BatchNormalization) -> str | None:
+        return "parameters that depend on the network's input" if any(view_perturbed[1:]) else None
+
+    def _affine(self, view: NodeView[BatchNormalization]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """scale/√(var + ε), bias − mean·that, and the magnitudes |bias|, |mean|·|that|; each along axis 1."""
+        scale, bias, mean, variance = (view.constant(index) for index in range(1, 5))
+        assert scale is not None and bias is not None and mean is not None and variance is not None
+        slope = scale / torch.sqrt(variance + view.op.epsilon)
+        shape = [1, -1] + [1] * (len(view.output_shapes[0]) - 2)
+        return (
+            slope.reshape(shape),
+            (bias - mean * slope).reshape(shape),
+            bias.abs().reshape(shape),
+            (mean * slope).abs().reshape(shape),
+        )
+
+    def interval(self, view: NodeView[BatchNormalization]) -> tuple[Interval, ...]:
+        slope, offset, _, _ = self._affine(view)
+        x = view.interval(0)
+        one, other = x.lower * slope + offset, x.upper * slope + offset
+        return (Interval(torch.minimum(one, other), torch.maximum(one, other)),)
+
+    def terms(self, view: NodeView[BatchNormalization]) -> int:
+        return 8
+
+    def magnitude(self, view: NodeView[BatchNormalization]) -> tuple[Tensor, ...]:
+        slope, _, bias, mean = self._affine(view)
+        return (view.interval(0).magnitude * slope.abs() + bias + mean,)
+
+    def backward_terms(self, view: NodeView[BatchNormalization]) -> int:
+        return 8
+
+    def backward(self, view: NodeView[BatchNormalization], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        slope, offset, _, _ = self._affine(view)
+        constant = (coefficients * offset).flatten(1).sum(1)
+        return (coefficients * slope, None, None, None, None), constant

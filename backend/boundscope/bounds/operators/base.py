@@ -1,0 +1,142 @@
+"""What a bound rule is, and the table of rules by ONNX operator.
+
+A rule knows one operator and nothing of rows in chunks, ranks, methods or memory; the driver knows all of that
+and no operator. Shapes: R rows are carried backward together; `*S` is a tensor's own shape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.network.graph import Node, Operator
+
+Op = TypeVar("Op", bound=Operator)
+
+
+@dataclass(frozen=True)
+class NodeView(Generic[Op]):
+    """One node as its rule sees it.
+
+    For each input of the node, either `constants[i]` or `inputs[i]` is there (neither: an optional one left out).
+    """
+
+    node: Node
+    op: Op
+    constants: tuple[Tensor | None, ...]
+    inputs: tuple[Interval | None, ...]
+    output_shapes: tuple[tuple[int, ...], ...]
+
+    def constant(self, index: int) -> Tensor | None:
+        return self.constants[index] if index < len(self.constants) else None
+
+    def interval(self, index: int) -> Interval:
+        """The interval of input `index`, which must be perturbed."""
+        value = self.inputs[index]
+        assert value is not None, f"input {index} of node '{self.node.name}' is not perturbed"
+        return value
+
+    @property
+    def perturbed(self) -> tuple[int, ...]:
+        """Indices of the inputs that depend on the network's input."""
+        return tuple(index for index, value in enumerate(self.inputs) if value is not None)
+
+
+@dataclass(frozen=True)
+class Relaxation:
+    """Two lines around an element-wise function on each element's interval, tensors of the input's shape *S:
+
+    lower_slope·x + lower_intercept ≤ f(x) ≤ upper_slope·x + upper_intercept.
+    """
+
+    lower_slope: Tensor
+    lower_intercept: Tensor
+    upper_slope: Tensor
+    upper_intercept: Tensor
+
+
+Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
+
+
+class Rule(Generic[Op]):
+    """Bounds of one operator. Subclasses say how; see each method.
+
+    Class attributes:
+        exact: floating-point arithmetic computes the operator without rounding (moving or comparing values).
+        mixing: one output element depends on several input elements, so that an interval of the output may lose
+            what the input's elements have in common.
+        relaxed: the operator is not linear; `backward` goes through a relaxation of it.
+    """
+
+    exact: bool = False
+    mixing: bool = False
+    relaxed: bool = False
+
+    def supports(self, view_perturbed: Sequence[bool], op: Op) -> str | None:
+        """A reason why this use of the operator has no rule (which inputs are perturbed), or None."""
+        return None
+
+    def interval(self, view: NodeView[Op]) -> tuple[Interval, ...]:
+        """Interval of each output, before rounding of any kind is added."""
+        raise NotImplementedError
+
+    def terms(self, view: NodeView[Op]) -> int:
+        """How many products are summed in one output element."""
+        return 1
+
+    def backward_terms(self, view: NodeView[Op]) -> int:
+        """How many products `backward` sums in one coefficient."""
+        return 1
+
+    def magnitude(self, view: NodeView[Op]) -> tuple[Tensor, ...]:
+        """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
+        raise NotImplementedError
+
+    def relax(self, view: NodeView[Op]) -> Relaxation:
+        """The relaxation on the input's interval (only where `relaxed`)."""
+        raise NotImplementedError
+
+    def unstable(self, op: Op, interval: Interval) -> Tensor:
+        """Boolean *S: elements whose relaxation is not exact (only where `relaxed`)."""
+        raise NotImplementedError
+
+    def backward(self, view: NodeView[Op], rows: tuple[Tensor | None, ...]) -> Backward:
+        """Carry linear functions of the outputs back to the inputs (only where not `relaxed`).
+
+        Args:
+            view: the node.
+            rows: for each output, coefficients [R, *S_out], or None.
+
+        Returns:
+            For each input, coefficients [R, *S_in] or None, and the constant that is added, [R] or None.
+        """
+        raise NotImplementedError
+
+
+_RULES: dict[type[Operator], Rule[Any]] = {}
+R = TypeVar("R", bound=type[Rule[Any]])
+
+
+def bounds(*operators: type[Operator]) -> Callable[[R], R]:
+    """Class decorator: this rule bounds these operators."""
+
+    def register(rule: R) -> R:
+        for operator in operators:
+            _RULES[operator] = rule()
+        return rule
+
+    return register
+
+
+def rule_of(op: Operator) -> Rule[Any] | None:
+    """The rule of an operator, or None."""
+    return _RULES.get(type(op))
+
+
+def operators_with_rules() -> frozenset[str]:
+    """ONNX names of all operators that have a rule."""
+    return frozenset(operator.onnx_type for operator in _RULES)

@@ -1,0 +1,76 @@
+"""Convolutions in one and two dimensions with constant weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.bounds.operators.linear import affine_interval, midpoint
+from boundscope.network.operators import Conv
+
+
+@bounds(Conv)
+class ConvRule(Rule[Conv]):
+    mixing = True
+
+    def supports(self, view_perturbed: Sequence[bool], op: Conv) -> str | None:
+        return "weights that depend on the network's input" if any(view_perturbed[1:]) else None
+
+    def _weight(self, view: NodeView[Conv]) -> Tensor:
+        weight = view.constant(1)
+        assert weight is not None
+        return weight  # [out, in/groups, *kernel]
+
+    def _apply(self, view: NodeView[Conv], x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        (y,) = view.op.evaluate([x, weight, bias])
+        return y
+
+    def interval(self, view: NodeView[Conv]) -> tuple[Interval, ...]:
+        weight = self._weight(view)
+        centre, radius = midpoint(view.interval(0))
+        moved = self._apply(view, centre, weight, view.constant(2))
+        return (affine_interval(moved, self._apply(view, radius, weight.abs(), None)),)
+
+    def terms(self, view: NodeView[Conv]) -> int:
+        return self._weight(view)[0].numel() + 2
+
+    def backward_terms(self, view: NodeView[Conv]) -> int:
+        weight = self._weight(view)
+        return weight.shape[0] // view.op.group * weight[0, 0].numel() + 2
+
+    def magnitude(self, view: NodeView[Conv]) -> tuple[Tensor, ...]:
+        bias = view.constant(2)
+        magnitude = view.interval(0).magnitude
+        return (self._apply(view, magnitude, self._weight(view).abs(), None if bias is None else bias.abs()),)
+
+    def backward(self, view: NodeView[Conv], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        weight, bias, op = self._weight(view), view.constant(2), view.op
+        shape = view.interval(0).lower.shape
+        spatial = len(shape) - 2
+        begins, ends = op.padding(shape[2:], weight.shape[2:])
+        padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
+        flat = coefficients.reshape(-1, *coefficients.shape[2:])  # rows and batch as one batch
+        # The transposed convolution gives the padded input's coefficients, short of what the strides skipped.
+        reached = [
+            (out - 1) * stride + dilation * (kernel - 1) + 1
+            for out, stride, dilation, kernel in zip(
+                flat.shape[2:], op.strides, op.dilations, weight.shape[2:], strict=True
+            )
+        ]
+        transpose = F.conv_transpose1d if spatial == 1 else F.conv_transpose2d
+        carried = transpose(flat, weight, stride=op.strides, dilation=op.dilations, groups=op.group)
+        trims = [(-begin, full - end - got) for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)]
+        carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
+        constant = None
+        if bias is not None:
+            constant = (flat.flatten(2).sum(2) @ bias).reshape(coefficients.shape[0], -1).sum(1)
+        return (carried.reshape(coefficients.shape[0], *shape), None, None), constant
+
+

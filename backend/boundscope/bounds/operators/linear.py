@@ -1,0 +1,144 @@
+"""Matrix products with a constant: Gemm, and MatMul with the constant on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.network.operators import Gemm, MatMul
+
+
+def affine_interval(centre: Tensor, radius: Tensor) -> Interval:
+    return Interval(centre - radius, centre + radius)
+
+
+def midpoint(interval: Interval) -> tuple[Tensor, Tensor]:
+    """Centre and radius of an interval; their own rounding is part of the engine's slack."""
+    return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
+
+
+@bounds(Gemm)
+class GemmRule(Rule[Gemm]):
+    """y = α·x·W + β·b, with W transposed as the node says. Only the first operand is perturbed."""
+
+    mixing = True
+
+    def supports(self, view_perturbed: Sequence[bool], op: Gemm) -> str | None:
+        if any(view_perturbed[1:]):
+            return "only the first operand may depend on the network's input"
+        return "a transposed first operand" if op.trans_a else None
+
+    def _weight(self, view: NodeView[Gemm]) -> Tensor:
+        weight = view.constant(1)
+        assert weight is not None
+        return weight if view.op.trans_b else weight.T  # [out, in]
+
+    def _bias(self, view: NodeView[Gemm]) -> Tensor | None:
+        bias = view.constant(2)
+        return None if bias is None else bias * view.op.beta
+
+    def interval(self, view: NodeView[Gemm]) -> tuple[Interval, ...]:
+        weight, bias = self._weight(view), self._bias(view)
+        centre, radius = midpoint(view.interval(0))
+        moved = (centre @ weight.T) * view.op.alpha
+        spread = (radius @ weight.abs().T) * abs(view.op.alpha)
+        return (affine_interval(moved if bias is None else moved + bias, spread),)
+
+    def terms(self, view: NodeView[Gemm]) -> int:
+        return self._weight(view).shape[1] + 3
+
+    def backward_terms(self, view: NodeView[Gemm]) -> int:
+        return self._weight(view).shape[0] + 3
+
+    def magnitude(self, view: NodeView[Gemm]) -> tuple[Tensor, ...]:
+        weight, bias = self._weight(view), self._bias(view)
+        total = (view.interval(0).magnitude @ weight.abs().T) * abs(view.op.alpha)
+        return (total if bias is None else total + bias.abs(),)
+
+    def backward(self, view: NodeView[Gemm], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        weight, bias = self._weight(view), self._bias(view)
+        # One plain two-dimensional product: the kernel then depends on the chunk's size only.
+        flat = coefficients.reshape(-1, coefficients.shape[-1])
+        carried = (flat @ weight).reshape(*coefficients.shape[:-1], weight.shape[1])
+        if view.op.alpha != 1.0:
+            carried = carried * view.op.alpha
+        constant = None if bias is None else (coefficients * bias).flatten(1).sum(1)
+        return (carried, None, None), constant
+
+
+@bounds(MatMul)
+class MatMulRule(Rule[MatMul]):
+    """x·W or W·x with W constant, batched as numpy's matmul."""
+
+    mixing = True
+
+    def supports(self, view_perturbed: Sequence[bool], op: MatMul) -> str | None:
+        return "a product of two tensors that both depend on the network's input" if all(view_perturbed) else None
+
+    def _product(self, view: NodeView[MatMul], x: Tensor, *, absolute: bool = False) -> Tensor:
+        left, right = view.constant(0), view.constant(1)
+        constant = left if left is not None else right
+        assert constant is not None
+        constant = constant.abs() if absolute else constant
+        return torch.matmul(x, constant) if left is None else torch.matmul(constant, x)
+
+    def interval(self, view: NodeView[MatMul]) -> tuple[Interval, ...]:
+        centre, radius = midpoint(view.interval(view.perturbed[0]))
+        return (affine_interval(self._product(view, centre), self._product(view, radius, absolute=True)),)
+
+    def terms(self, view: NodeView[MatMul]) -> int:
+        index = view.perturbed[0]
+        shape = view.interval(index).lower.shape
+        return shape[-1] if index == 0 else shape[-2] if len(shape) > 1 else shape[0]
+
+    def backward_terms(self, view: NodeView[MatMul]) -> int:
+        constant = view.constant(1 - view.perturbed[0])
+        assert constant is not None
+        return constant.numel()
+
+    def magnitude(self, view: NodeView[MatMul]) -> tuple[Tensor, ...]:
+        return (self._product(view, view.interval(view.perturbed[0]).magnitude, absolute=True),)
+
+    def backward(self, view: NodeView[MatMul], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        index = view.perturbed[0]
+        shape = view.interval(index).lower.shape
+        constant = view.constant(1 - index)
+        assert constant is not None
+        count = coefficients.shape[0]
+        # Vectors become matrices of one row or column, so that one formula serves all ranks of operands.
+        x_is_vector, constant_is_vector = len(shape) == 1, constant.dim() == 1
+        if index == 0:
+            matrix = constant.unsqueeze(1) if constant_is_vector else constant
+            out = coefficients.unsqueeze(-1) if constant_is_vector else coefficients
+            out = out.unsqueeze(-2) if x_is_vector else out
+            if matrix.dim() == 2:
+                flat = out.reshape(-1, out.shape[-1])
+                carried = (flat @ matrix.T).reshape(*out.shape[:-1], matrix.shape[0])
+            else:
+                carried = out @ matrix.transpose(-1, -2)
+        else:
+            matrix = constant.unsqueeze(0) if constant_is_vector else constant
+            out = coefficients.unsqueeze(-2) if constant_is_vector else coefficients
+            out = out.unsqueeze(-1) if x_is_vector else out
+            carried = matrix.transpose(-1, -2) @ out
+        matrix_shape = (1, shape[0]) if x_is_vector and index == 0 else (shape[0], 1) if x_is_vector else shape
+        carried = sum_to(carried, (count, *matrix_shape)).reshape(count, *shape)
+        return ((carried, None) if index == 0 else (None, carried)), None
+
+
+def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    """Undo numpy's broadcasting: sum coefficients [R, *S_out] over the axes along which *S_in was repeated."""
+    count, inner = shape[0], tuple(shape[1:])
+    missing = rows.dim() - 1 - len(inner)
+    if missing:
+        rows = rows.reshape(count, -1, *rows.shape[1 + missing :]).sum(1)
+    axes = tuple(axis + 1 for axis, size in enumerate(inner) if size == 1 and rows.shape[axis + 1] != 1)
+    return rows.sum(axes, keepdim=True) if axes else rows

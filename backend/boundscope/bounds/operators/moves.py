@@ -1,0 +1,99 @@
+"""Operators that only move, select, sum or average values: linear, with coefficients that are never negative.
+
+Their intervals are the operator itself on the lower and on the upper ends; their backward step is the transpose
+that PyTorch's autograd knows. Fixed values that they bring along (padding, a constant part of a Concat) become
+the row's constant.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.network import operators as ops
+from boundscope.network.graph import Operator
+
+
+def _operands(view: NodeView[Operator], which: str) -> list[Tensor | None]:
+    values: list[Tensor | None] = []
+    for constant, interval in zip(view.constants, view.inputs, strict=True):
+        values.append(constant if interval is None else getattr(interval, which))
+    return values
+
+
+class _Monotone(Rule[Operator]):
+    """The operator itself, on ends of intervals forward and transposed backward."""
+
+    def interval(self, view: NodeView[Operator]) -> tuple[Interval, ...]:
+        lower = view.op.evaluate(_operands(view, "lower"))
+        upper = view.op.evaluate(_operands(view, "upper"))
+        return tuple(Interval(low, high) for low, high in zip(lower, upper, strict=True))
+
+    def magnitude(self, view: NodeView[Operator]) -> tuple[Tensor, ...]:
+        values = [
+            (None if constant is None else constant.abs()) if interval is None else interval.magnitude
+            for constant, interval in zip(view.constants, view.inputs, strict=True)
+        ]
+        return view.op.evaluate(values)
+
+    def terms(self, view: NodeView[Operator]) -> int:
+        return max(view.interval(index).lower.numel() for index in view.perturbed)
+
+    def backward_terms(self, view: NodeView[Operator]) -> int:
+        return sum(int(torch.Size(shape).numel()) for shape in view.output_shapes)
+
+    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
+        values = _operands(view, "lower")
+        points = {index: torch.zeros_like(view.interval(index).lower).requires_grad_() for index in view.perturbed}
+        at_zero = [points.get(index, value) for index, value in enumerate(values)]
+        with torch.enable_grad():
+            outputs = view.op.evaluate(at_zero)
+        used = [(out, row) for out, row in zip(outputs, rows, strict=True) if row is not None]
+        parts = torch.autograd.grad(
+            [out for out, _ in used],
+            list(points.values()),
+            [row for _, row in used],
+            is_grads_batched=True,
+            allow_unused=True,
+        )
+        carried = dict(zip(points, parts, strict=True))
+        fixed = [(out.detach(), row) for out, row in used if bool((out.detach() != 0).any())]
+        constant = None
+        for out, row in fixed:
+            part = row.flatten(1) @ out.flatten()
+            constant = part if constant is None else constant + part
+        return tuple(carried.get(index) for index in range(len(values))), constant
+
+
+@bounds(ops.Slice, ops.Split, ops.Gather, ops.Pad, ops.Concat)
+class MoveRule(_Monotone):
+    """Exact: no value changes."""
+
+    exact = True
+
+
+@bounds(ops.Flatten, ops.Reshape, ops.Squeeze, ops.Unsqueeze)
+class ReshapeRule(_Monotone):
+    exact = True
+
+    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
+        (coefficients,) = rows
+        assert coefficients is not None
+        shape = view.interval(0).lower.shape
+        carried: list[Tensor | None] = [None] * len(view.inputs)
+        carried[0] = coefficients.reshape(coefficients.shape[0], *shape)
+        return tuple(carried), None
+
+
+@bounds(ops.Transpose)
+class TransposeRule(_Monotone):
+    exact = True
+
+
+@bounds(ops.AveragePool, ops.GlobalAveragePool, ops.ReduceSum, ops.ReduceMean)
+class SumRule(_Monotone):
+    """Sums and averages: several elements mix, and floating-point sums round."""
+
+    mixing = True

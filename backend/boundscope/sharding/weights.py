@@ -1,0 +1,109 @@
+"""Weights of a network as the bound engine reads them: whole on every rank, or one shard a rank, gathered for use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from torch import Tensor
+
+from boundscope.sharding.ranks import RankGroup
+
+
+class Ledger(Protocol):
+    def hold(self, tensor: Tensor, category: str) -> Tensor: ...
+
+
+class WeightStore:
+    """Constants by name, as tensors of the engine's dtype. `use` lends them; do not keep what it lends.
+
+    Where `collective`, every rank must enter `use` with the same names in the same order.
+    """
+
+    collective = False
+
+    @contextmanager
+    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+        raise NotImplementedError
+
+
+def _floating(array: NDArray[Any], dtype: torch.dtype) -> Tensor:
+    tensor = torch.from_numpy(np.array(array))
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+
+class WholeWeights(WeightStore):
+    """Every constant whole on this rank (sharding `none`)."""
+
+    def __init__(
+        self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        self._tensors = {
+            name: ledger.hold(_floating(array, dtype).to(device), "weights") for name, array in constants.items()
+        }
+
+    @contextmanager
+    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+        yield {name: self._tensors[name] for name in names}
+
+
+class RowShardedWeights(WeightStore):
+    """Each large constant as 1/P flat shards, gathered just before use and freed right after.
+
+    Shards keep the file's own dtype, so that they travel and rest at the file's size; the gathered copy is
+    converted to the engine's dtype. Constants under `whole_below` elements stay whole: a collective would cost
+    more than it saves.
+    """
+
+    collective = True
+
+    def __init__(
+        self,
+        constants: Mapping[str, NDArray[Any]],
+        ledger: Ledger,
+        device: torch.device,
+        dtype: torch.dtype,
+        ranks: RankGroup,
+        whole_below: int = 4096,
+    ) -> None:
+        self._ledger = ledger
+        self._ranks = ranks
+        self._dtype = dtype
+        self._shapes = {name: tuple(array.shape) for name, array in constants.items()}
+        self._whole: dict[str, Tensor] = {}
+        self._shards: dict[str, Tensor] = {}
+        for name, array in constants.items():
+            if array.size < whole_below or array.dtype.kind != "f":
+                self._whole[name] = ledger.hold(_floating(array, dtype).to(device), "weights")
+            else:
+                self._shards[name] = ledger.hold(self._shard(array).to(device), "weights")
+
+    def _shard(self, array: NDArray[Any]) -> Tensor:
+        length = -(-array.size // self._ranks.size)
+        flat = array.reshape(-1)[self._ranks.rank * length : (self._ranks.rank + 1) * length]
+        shard = torch.zeros(length, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        shard[: flat.size] = torch.from_numpy(np.array(flat))
+        return shard
+
+    def _gather(self, name: str) -> Tensor:
+        shard = self._shards[name]
+        flat = torch.empty(shard.numel() * self._ranks.size, dtype=shard.dtype, device=shard.device)
+        dist.all_gather_into_tensor(flat, shard)
+        shape = self._shapes[name]
+        return flat[: int(np.prod(shape))].reshape(shape).to(self._dtype)
+
+    @contextmanager
+    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+        lent = {}
+        for name in names:
+            if name in self._whole:
+                lent[name] = self._whole[name]
+            else:
+                lent[name] = self._ledger.hold(self._gather(name), "gathered")
+        yield lent
+        lent.clear()

@@ -1,0 +1,14 @@
+"""The views of a run, in display order."""
+
+from __future__ import annotations
+
+from boundscope_app.views.base import View
+from boundscope_app.views.gap import BoundGapView
+from boundscope_app.views.layers import LayersView
+from boundscope_app.views.log import LogView
+from boundscope_app.views.memory import MemoryView
+from boundscope_app.views.verdict import VerdictView
+
+VIEWS: tuple[type[View], ...] = (VerdictView, BoundGapView, MemoryView, LayersView, LogView)
+
+__all__ = ["VIEWS", "BoundGapView", "LayersView", "LogView", "MemoryView", "VerdictView", "View"]

@@ -1,0 +1,106 @@
+"""Small pieces of the rich text that Qt understands, in the colours of a theme."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from PySide6.QtGui import QFont, QTextDocument
+from PySide6.QtWidgets import QApplication
+
+from boundscope_app.theme import Theme
+
+BODY_PX = 14
+
+
+def escape(text: object) -> str:
+    return html.escape(str(text))
+
+
+@dataclass(frozen=True)
+class Html:
+    """Builders of rich text for one theme; texts are escaped unless the argument's name says `markup`."""
+
+    theme: Theme
+
+    def heading(self, text: str) -> str:
+        return (
+            f'<p style="font-size:16px; font-weight:600; margin-top:22px; margin-bottom:6px; '
+            f'color:{self.theme.text}">{escape(text)}</p>'
+        )
+
+    def paragraph(self, text: str, *, muted: bool = False) -> str:
+        color = self.theme.muted if muted else self.theme.text
+        return f'<p style="margin-top:2px; margin-bottom:6px; color:{color}">{escape(text)}</p>'
+
+    def code(self, text: str) -> str:
+        return (
+            f'<table width="100%" cellspacing="0" cellpadding="8" bgcolor="{self.theme.alternate}"><tr><td>'
+            f"<span style=\"font-family:'DejaVu Sans Mono',monospace; font-size:13px\">{escape(text)}</span>"
+            f"</td></tr></table>"
+        )
+
+    def box(self, markup: str, fill: str) -> str:
+        cell = f"<tr><td>{markup}</td></tr>"
+        return f'<table width="100%" cellspacing="0" cellpadding="16" bgcolor="{fill}">{cell}</table>'
+
+    def pairs(self, rows: Sequence[tuple[str, str]]) -> str:
+        """Names in the muted colour beside their values."""
+        name_style = f"color:{self.theme.muted}; padding:3px 24px 3px 0; white-space:nowrap"
+        cells = "".join(
+            f'<tr><td style="{name_style}">{escape(name)}</td>'
+            f'<td style="padding:3px 0">{escape(value)}</td></tr>'
+            for name, value in rows
+        )
+        return f'<table cellspacing="0" cellpadding="0">{cells}</table>'
+
+    def tiles(self, tiles: Sequence[tuple[str, str]]) -> str:
+        """A row of figures, each with its name above."""
+        width = 100 // max(1, len(tiles))
+        name_style = f"color:{self.theme.muted}; font-size:12px"
+        value_style = "font-size:19px; font-weight:600"
+        cells = "".join(
+            f'<td width="{width}%" style="padding:10px 14px">'
+            f'<span style="{name_style}">{escape(name)}</span><br>'
+            f'<span style="{value_style}">{escape(value)}</span></td>'
+            for name, value in tiles
+        )
+        return (
+            f'<table width="100%" cellspacing="0" bgcolor="{self.theme.alternate}"><tr>{cells}</tr></table>'
+        )
+
+    def grid(
+        self, columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset()
+    ) -> str:
+        """A table; columns whose index is in `left` hold words, all others numbers."""
+
+        def line(cells: Sequence[str], style: str) -> str:
+            return "".join(
+                f'<td align="{"left" if i in left else "right"}" style="{style}">{escape(cell)}</td>'
+                for i, cell in enumerate(cells)
+            )
+
+        head = f"border-bottom:1px solid {self.theme.border}; padding:4px 12px; color:{self.theme.muted}"
+        body = f"border-bottom:1px solid {self.theme.grid}; padding:4px 12px"
+        lines = "".join(f"<tr>{line(row, body)}</tr>" for row in rows)
+        return (
+            '<table cellspacing="0" cellpadding="0" style="border-collapse:collapse">'
+            f"<tr>{line(columns, head)}</tr>{lines}</table>"
+        )
+
+
+def document(markup: str, theme: Theme) -> QTextDocument:
+    """A document of this markup in the application's font, body text BODY_PX high."""
+    result = QTextDocument()
+    result.setUndoRedoEnabled(False)
+    fill_document(result, markup, theme)
+    return result
+
+
+def fill_document(target: QTextDocument, markup: str, theme: Theme) -> None:
+    """Replace what a document holds."""
+    font = QFont(QApplication.font())
+    font.setPixelSize(BODY_PX)
+    target.setDefaultFont(font)
+    target.setHtml(f'<body style="color:{theme.text}">{markup}</body>')

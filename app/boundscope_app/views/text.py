@@ -1,0 +1,98 @@
+"""How numbers, times and runs are written for people."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from boundscope.protocol import JobInfo, VerifyJob
+from boundscope.records import JobRecord
+
+MINUS = "\u2212"
+
+
+def number(value: float | None, digits: int = 6) -> str:
+    """A number with a true minus sign; "–" where there is none, NaN and ∞ by name."""
+    if value is None:
+        return "–"
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "∞" if value > 0 else f"{MINUS}∞"
+    text = f"{value:.{digits}g}"
+    mantissa, _, exponent = text.partition("e")
+    if exponent:
+        return f"{mantissa}e{int(exponent)}".replace("-", MINUS)
+    return text.replace("-", MINUS)
+
+
+def seconds(value: float | None) -> str:
+    """A duration in the unit that suits it."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    if value < 0.001:
+        return f"{value * 1e6:.0f} µs"
+    if value < 1:
+        return f"{value * 1e3:.3g} ms"
+    if value < 120:
+        return f"{value:.3g} s"
+    minutes, rest = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
+
+
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+
+
+def byte_unit(largest: float) -> tuple[str, float]:
+    """The binary unit in which the largest value is below 1024, with its size in bytes."""
+    size = 1.0
+    for unit in BINARY_UNITS[:-1]:
+        if largest < 1024 * size:
+            return unit, size
+        size *= 1024
+    return BINARY_UNITS[-1], size
+
+
+def byte_size(value: float | None) -> str:
+    """A size in binary units, three digits."""
+    if value is None:
+        return "–"
+    unit, size = byte_unit(value)
+    shown = value / size
+    return f"{shown:.0f} {unit}" if unit == "B" or shown >= 100 else f"{shown:.3g} {unit}"
+
+
+def clause_name(case: int, clause: int, single_case: bool) -> str:
+    """How a clause is called in plots and tables; counted from 0 as everywhere."""
+    return f"clause {clause}" if single_case else f"case {case} · clause {clause}"
+
+
+def run_caption(info: JobInfo | None, record: JobRecord | None) -> str:
+    """One line: what was run, and how."""
+    parts = []
+    if info is not None and isinstance(info.job, VerifyJob):
+        job = info.job
+        parts = [job.network.name, property_name(job), job.method.value]
+        if job.ranks > 1:
+            parts.append(f"{job.ranks} ranks, {job.sharding.value}")
+        parts.append(f"arithmetic: {job.arithmetic.label}")
+    elif info is not None:
+        parts = [info.title or info.id]
+    elif record is not None and record.network is not None:
+        parts = [record.network.name]
+    return "  ·  ".join(parts)
+
+
+def property_name(job: VerifyJob) -> str:
+    """The property as people call it: file name, or the ball's radius and centre."""
+    source = job.property
+    if hasattr(source, "file"):
+        return source.file.name
+    return f"ε = {source.epsilon} around {source.center.name}, label {source.label}"
+
+
+def file_stem(info: JobInfo | None) -> str:
+    """A file name without spaces that names the run."""
+    text = "boundscope" if info is None else (info.title or info.id)
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", text).strip("_") or "boundscope"

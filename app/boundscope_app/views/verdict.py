@@ -1,0 +1,145 @@
+"""The verdict page: what was found, in which arithmetic, by what, and the counterexample if there is one."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QUrl
+from PySide6.QtGui import QAction, QGuiApplication, QTextDocument
+from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QProgressBar, QTextBrowser, QVBoxLayout, QWidget
+
+from boundscope.records import JobRecord, Table
+from boundscope_app import theme as themes
+from boundscope_app.theme import Theme
+from boundscope_app.views.base import ASPECT, View
+from boundscope_app.views.html import document, fill_document
+from boundscope_app.views.page import Page, document_page
+from boundscope_app.views.text import seconds
+from boundscope_app.views.verdict_text import VerdictText, job_state, verdict_text
+
+PAGE_FACTOR = 1.0
+
+
+class VerdictView(View):
+    """Verdict, margins, counterexample, what was run; progress while it runs, and the cause if it failed."""
+
+    view_id = "verdict"
+    title = "Verdict"
+    empty_text = (
+        "No run is selected.\n\nOpen a network and a property (Ctrl+O, or drop the files on the window) and "
+        "press Run, or select a job in the list below."
+    )
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._shown: object = None
+        self._stage = QLabel()
+        self._bar = QProgressBar(textVisible=False)
+        self._bar.setMaximumHeight(8)
+        self._eta = QLabel()
+        self._eta.setProperty("role", "muted")
+        self._progress = QWidget()
+        row = QHBoxLayout(self._progress)
+        row.setContentsMargins(12, 4, 12, 4)
+        row.addWidget(self._stage)
+        row.addWidget(self._bar, 1)
+        row.addWidget(self._eta)
+        self.browser = QTextBrowser(openLinks=False)
+        self.browser.setContextMenuPolicy(self.contextMenuPolicy().NoContextMenu)
+        self.browser.setFrameShape(self.browser.Shape.NoFrame)
+        self.browser.document().setDocumentMargin(16)
+        self.browser.setAccessibleName("Verdict page")
+        self.copy_command_action = QAction("Copy command line", self)
+        self.copy_command_action.triggered.connect(self.copy_command)
+        content = QWidget()
+        layout = QVBoxLayout(content)
+        layout.setContentsMargins(0, 0, 0, 0)
+        layout.setSpacing(0)
+        layout.addWidget(self._progress)
+        layout.addWidget(self.browser, 1)
+        self.set_content(content)
+
+    def has_data(self, record: JobRecord) -> bool:
+        return True
+
+    def reset(self) -> None:
+        self._shown = None
+
+    def theme_changed(self) -> None:
+        self._shown = None
+
+    def draw(self) -> None:
+        record = self.record
+        assert record is not None
+        self._draw_progress(record)
+        key = (
+            self.info,
+            record.result,
+            record.property,
+            record.network,
+            len(record.failures),
+            record.state,
+            record.state_reason,
+        )
+        if self._shown is not None and key == self._shown:
+            return
+        self._shown = key
+        bar = self.browser.verticalScrollBar()
+        place = bar.value()
+        theme = themes.current()
+        text = verdict_text(self.info, record, theme, with_progress=False)
+        _add_images(self.browser.document(), text)
+        fill_document(self.browser.document(), text.markup, theme)
+        bar.setValue(place)
+
+    def _draw_progress(self, record: JobRecord) -> None:
+        progress = record.progress
+        running = record.result is None and not job_state(self.info, record).ended
+        self._progress.setVisible(running)
+        if not running:
+            return
+        self._stage.setText("Waiting for the first step" if progress is None else progress.stage)
+        total = 0 if progress is None else progress.total
+        self._bar.setRange(0, total)
+        if progress is not None and total:
+            self._bar.setValue(progress.done)
+        eta = None if progress is None else progress.eta_s
+        self._eta.setText("" if eta is None else f"about {seconds(eta)} to go")
+
+    def copy_command(self) -> None:
+        """Put the command line that reproduces the run on the clipboard."""
+        if self.record is not None and self.record.result is not None:
+            QGuiApplication.clipboard().setText(self.record.result.command)
+
+    def extend_menu(self, menu: QMenu) -> None:
+        copy = menu.addAction("Copy selected text", self.browser.copy)
+        copy.setEnabled(self.browser.textCursor().hasSelection())
+        self.copy_command_action.setEnabled(self.record is not None and self.record.result is not None)
+        menu.addAction(self.copy_command_action)
+        menu.addSeparator()
+
+    def tables(self) -> tuple[Table, ...]:
+        """Margins, peaks of memory, and the counterexample's inputs and outputs."""
+        if self.record is None:
+            return ()
+        tables = [self.record.margin_table()]
+        result = self.record.result
+        if result is not None and result.counterexample is not None:
+            found = result.counterexample
+            inputs = tuple((f"X_{i}", value) for i, value in enumerate(found.inputs))
+            tables.append(Table("counterexample_inputs", ("input", "value"), inputs))
+            replayed = (*found.replay.outputs, *([None] * len(found.outputs)))
+            outputs = tuple((f"Y_{i}", y, replayed[i]) for i, y in enumerate(found.outputs))
+            tables.append(Table("counterexample_outputs", ("output", "solver", "ONNX Runtime"), outputs))
+        return tuple(tables)
+
+    def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
+        assert self.record is not None
+        text = verdict_text(self.info, self.record, theme, with_progress=True)
+        paper = document("", theme)
+        _add_images(paper, text)
+        fill_document(paper, text.markup, theme)
+        return document_page(paper, width, height or round(width * ASPECT), theme.base)
+
+
+def _add_images(target: QTextDocument, text: VerdictText) -> None:
+    for name, image in text.images.items():
+        target.addResource(QTextDocument.ResourceType.ImageResource, QUrl(name), image)

@@ -1,0 +1,297 @@
+"""The verdict page as rich text: everything that a reader of a safety case looks for, in reading order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from PySide6.QtGui import QImage
+
+from boundscope.protocol import (
+    MEMORY_CATEGORIES,
+    ClauseMargin,
+    Counterexample,
+    JobInfo,
+    JobState,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.records import JobRecord
+from boundscope_app.theme import Theme
+from boundscope_app.views.counterexample import input_picture
+from boundscope_app.views.html import Html, escape
+from boundscope_app.views.text import byte_size, clause_name, number, property_name, seconds
+
+MOST_ROWS = 40
+
+IN_WORDS = {
+    Verdict.VERIFIED: ("Verified", "No input in the box violates the property."),
+    Verdict.VIOLATED: ("Violated", "An input in the box violates the property; it is shown below."),
+    Verdict.UNKNOWN: (
+        "Unknown",
+        "The method could neither prove the property nor find an input that violates it.",
+    ),
+    Verdict.TIMEOUT: (
+        "Timeout",
+        "The time limit passed before the property was proved or an input violated it.",
+    ),
+    Verdict.OUT_OF_MEMORY: ("Out of memory", "The memory budget was exhausted before there was an answer."),
+    Verdict.ERROR: ("Error", "The run stopped before there was an answer."),
+}
+STATE_WORDS = {
+    JobState.QUEUED: ("Queued", "Waiting for its turn."),
+    JobState.STARTING: ("Starting", "The ranks are being started."),
+    JobState.RUNNING: ("Running", "There is no verdict yet."),
+    JobState.CANCELLING: ("Cancelling", "The run was asked to stop."),
+    JobState.FINISHED: ("Finished", "The run has ended."),
+    JobState.FAILED: ("Failed", "The run ended without a verdict."),
+    JobState.CANCELLED: ("Cancelled", "Somebody cancelled the run; there is no verdict."),
+    JobState.INTERRUPTED: (
+        "Interrupted",
+        "The daemon went away while the run was going; there is no verdict.",
+    ),
+}
+
+
+@dataclass
+class VerdictText:
+    """Rich text and the pictures that it names."""
+
+    markup: str
+    images: dict[str, QImage] = field(default_factory=dict)
+
+
+def job_state(info: JobInfo | None, record: JobRecord) -> JobState:
+    """The newer of what the job list and the event stream say."""
+    if info is not None and (info.state.ended or record.state is JobState.QUEUED):
+        return info.state
+    return record.state
+
+
+def failure_cause(info: JobInfo | None, record: JobRecord) -> str:
+    """Why a run ended without a result, in one or more sentences."""
+    causes = [
+        f.cause if f.rank is None or "rank" in f.cause else f"Rank {f.rank}: {f.cause}"
+        for f in record.failures
+    ]
+    if info is not None and info.cause:
+        causes.insert(0, info.cause)
+    elif record.state_reason:
+        causes.insert(0, record.state_reason)
+    return " ".join(dict.fromkeys(causes))
+
+
+def verdict_text(
+    info: JobInfo | None, record: JobRecord, theme: Theme, *, with_progress: bool
+) -> VerdictText:
+    """The whole page; `with_progress` adds the running stage, which the window shows in a bar of its own."""
+    h = Html(theme)
+    page = VerdictText("")
+    result = record.result
+    parts = [_banner(h, info, record)]
+    if with_progress and result is None and record.progress is not None and not job_state(info, record).ended:
+        parts.append(h.paragraph(progress_line(record)))
+    if result is not None:
+        parts.append(_tiles(h, result))
+        if result.counterexample is not None:
+            parts.append(_counterexample(h, result.counterexample, record, page))
+        parts.append(_margins(h, result.margin.per_clause))
+    parts.append(_what_was_run(h, info, record))
+    if record.property is not None:
+        parts.append(h.heading("The property in words"))
+        parts.extend(h.paragraph(words) for words in record.property.words[:12])
+    if result is not None:
+        parts.append(_resources(h, result))
+        parts.append(h.heading("Versions"))
+        parts.append(h.pairs(sorted(result.versions.items())))
+    page.markup = "".join(parts)
+    return page
+
+
+def progress_line(record: JobRecord) -> str:
+    """Stage, units done and time to go, as one line."""
+    progress = record.progress
+    if progress is None:
+        return ""
+    text = progress.stage
+    if progress.total:
+        text += f": {progress.done} of {progress.total}"
+    if progress.eta_s is not None:
+        text += f", about {seconds(progress.eta_s)} to go"
+    return text
+
+
+def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
+    result = record.result
+    if result is not None:
+        key = result.verdict.value
+        word, sentence = IN_WORDS[result.verdict]
+        more = result.reason
+    else:
+        state = job_state(info, record)
+        key = state.value
+        word, sentence = STATE_WORDS[state]
+        more = failure_cause(info, record) if state.ended or record.failures else ""
+    color, fill = h.theme.verdict_colors(key)
+    if result is not None and result.verdict in (Verdict.VERIFIED, Verdict.VIOLATED):
+        sentence += (
+            f" Proven in {result.arithmetic} arithmetic." if result.verdict is Verdict.VERIFIED else ""
+        )
+    markup = (
+        f'<p style="font-size:34px; font-weight:700; color:{color}; margin:0">{escape(word)}</p>'
+        f'<p style="font-size:17px; margin-top:4px; margin-bottom:0">{escape(sentence)}</p>'
+    )
+    if more and more.rstrip(".") not in sentence:
+        markup += f'<p style="margin-top:8px; margin-bottom:0; color:{h.theme.text}">{escape(more)}</p>'
+    return h.box(markup, fill)
+
+
+def _tiles(h: Html, result: VerifyResult) -> str:
+    spent = result.seconds
+    peak = max((memory.resident_peak_bytes for memory in result.peak_bytes), default=None)
+    return h.tiles(
+        (
+            ("Smallest margin", number(result.margin.smallest)),
+            ("Arithmetic", result.arithmetic),
+            ("Time", seconds(spent.load + spent.parse + spent.solve)),
+            ("Peak memory of a rank", byte_size(peak)),
+        )
+    )
+
+
+def _margins(h: Html, margins: Sequence[ClauseMargin]) -> str:
+    if not margins:
+        return ""
+    single = len({m.case for m in margins}) == 1
+    worst = sorted(margins, key=lambda m: float("-inf") if m.lower is None else m.lower)
+    rows = [
+        (
+            clause_name(m.case, m.clause, single),
+            number(m.lower),
+            number(m.upper),
+            _standing(m),
+            m.text if len(m.text) <= 160 else m.text[:157] + "…",
+        )
+        for m in worst[:MOST_ROWS]
+    ]
+    columns = ("", "Margin, proven at least", "Smallest seen", "", "Violated where")
+    text = h.heading("Margin of each clause")
+    text += h.paragraph(
+        "The margin is the distance from violation: a clause is excluded where it is proven to be above 0.",
+        muted=True,
+    )
+    text += h.grid(columns, rows, frozenset({0, 3, 4}))
+    if len(worst) > MOST_ROWS:
+        rest = len(worst) - MOST_ROWS
+        text += h.paragraph(
+            f"These are the {MOST_ROWS} smallest of {len(worst)}; the CSV holds the other {rest} too.",
+            muted=True,
+        )
+    return text
+
+
+def _standing(margin: ClauseMargin) -> str:
+    if margin.lower is not None and margin.lower > 0:
+        return "✓ excluded"
+    if margin.upper is not None and margin.upper <= 0:
+        return "✗ reached"
+    return "? open"
+
+
+def _counterexample(h: Html, found: Counterexample, record: JobRecord, page: VerdictText) -> str:
+    replay = found.replay
+    text = h.heading("The input that violates the property")
+    yes = {True: "yes", False: "no"}
+    checks = [
+        ("Inside the input box", yes[replay.inside_box]),
+        ("Violates in ONNX Runtime", yes[replay.violates]),
+        ("… also without graph optimisation", yes[replay.violates_unoptimized]),
+        ("Violated clause", f"case {found.case}, clause {found.clause}: {found.clause_text}"),
+    ]
+    if replay.note:
+        checks.append(("Note", replay.note))
+    text += h.pairs(checks)
+    picture = input_picture(found)
+    if picture is not None:
+        page.images["counterexample"] = picture.image()
+        shape = " × ".join(str(size) for size in found.input_shape) or str(len(found.inputs))
+        text += '<p style="margin-top:10px; margin-bottom:2px"><img src="counterexample"></p>'
+        text += h.paragraph(f"Input of shape {shape}; {picture.note}.", muted=True)
+    else:
+        text += h.paragraph("Input values:", muted=True) + _inputs(h, found, record)
+    names = ("Output", "Solver", "ONNX Runtime")
+    replayed = list(replay.outputs) + [None] * len(found.outputs)
+    rows = [(f"Y_{i}", number(y, 9), number(replayed[i], 9)) for i, y in enumerate(found.outputs[:MOST_ROWS])]
+    text += h.paragraph("Output values:", muted=True) + h.grid(names, rows, frozenset({0}))
+    return text + _cut(h, len(found.outputs))
+
+
+def _inputs(h: Html, found: Counterexample, record: JobRecord) -> str:
+    known = () if record.property is None else record.property.inputs
+    rows = []
+    for index, value in enumerate(found.inputs[:MOST_ROWS]):
+        box = known[index] if index < len(known) and found.case == 0 else None
+        name = f"X_{index}" if box is None else box.variable
+        rows.append((name, "–" if box is None else box.lower, value, "–" if box is None else box.upper))
+    columns = ("Input", "Lower bound", "Value", "Upper bound")
+    return h.grid(columns, rows, frozenset({0})) + _cut(h, len(found.inputs))
+
+
+def _cut(h: Html, count: int) -> str:
+    if count <= MOST_ROWS:
+        return ""
+    return h.paragraph(f"The first {MOST_ROWS} of {count}; the CSV holds them all.", muted=True)
+
+
+def _what_was_run(h: Html, info: JobInfo | None, record: JobRecord) -> str:
+    rows: list[tuple[str, str]] = []
+    if info is not None and isinstance(info.job, VerifyJob):
+        job = info.job
+        rows += [
+            ("Network", f"{job.network.name}  (SHA-256 {job.network.sha256[:16]}…)"),
+            ("Property", property_name(job)),
+            ("Method", job.method.value),
+            ("Engine", job.engine.value),
+            ("Arithmetic", job.arithmetic.label),
+            ("Ranks", f"{job.ranks}, sharding {job.sharding.value}"),
+            ("Time limit", seconds(job.timeout_s)),
+            ("Seed", str(job.seed)),
+        ]
+    if record.network is not None:
+        net = record.network
+        size = f"{len(net.nodes)} nodes, {net.parameters:,} parameters".replace(",", " ")
+        rows.append(("Graph", f"{size}, opset {net.opset}"))
+    if info is not None:
+        started = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(info.started_s or info.created_s))
+        rows.append(("Started", started + (f" on {info.host}" if info.host else "")))
+        rows.append(("Job", info.id))
+    text = h.heading("What was run") + h.pairs(rows) if rows else ""
+    if record.result is not None and record.result.command:
+        text += h.paragraph("The same from the command line:", muted=True) + h.code(record.result.command)
+    return text
+
+
+def _resources(h: Html, result: VerifyResult) -> str:
+    spent = result.seconds
+    text = h.heading("Time and memory")
+    text += h.pairs(
+        (
+            ("Load the network", seconds(spent.load)),
+            ("Read the property", seconds(spent.parse)),
+            ("Solve", seconds(spent.solve)),
+        )
+    )
+    categories = [c for c in MEMORY_CATEGORIES if any(m.by_category.get(c) for m in result.peak_bytes)]
+    columns = ("Rank", "Resident peak", "Ledger peak", *categories)
+    rows = [
+        (
+            str(memory.rank),
+            byte_size(memory.resident_peak_bytes),
+            byte_size(memory.ledger_peak_bytes),
+            *(byte_size(memory.by_category.get(category, 0)) for category in categories),
+        )
+        for memory in sorted(result.peak_bytes, key=lambda m: m.rank)
+    ]
+    return text + (h.grid(columns, rows, frozenset({0})) if rows else "")

@@ -31,4 +31,6 @@ def check(job: VerifyJob) -> None:
     if job.chunk_rows is not None and (job.chunk_rows < 16 or job.chunk_rows % 16):
         raise UsageError(f"--chunk-rows {job.chunk_rows}: rows are carried in multiples of 16")
     if job.memory_budget_bytes is not None and job.memory_budget_bytes < 1 << 20:
-        raise UsageError(f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB")
+        raise UsageError(
+            f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB"
+        )

@@ -16,9 +16,7 @@ class Monitor:
     `emit` may be called from any thread. `check` is called between steps of at most a second or so.
     """
 
-    def __init__(
-        self, emit: Callable[[Event], None] | None = None, timeout_s: float | None = None
-    ) -> None:
+    def __init__(self, emit: Callable[[Event], None] | None = None, timeout_s: float | None = None) -> None:
         self._emit = emit
         self._cancelled = threading.Event()
         self.started = time.monotonic()

@@ -350,7 +350,9 @@ class LayerBounds(Struct, tag="layer"):
     upper_max: float
     width_mean: float
     width_max: float
-    unstable: int | None = None  # neurons whose pre-activation straddles a kink; None where that has no meaning
+    unstable: int | None = (
+        None  # neurons whose pre-activation straddles a kink; None where that has no meaning
+    )
     method: str = ""
 
 
@@ -598,7 +600,13 @@ class WorkerCommand(Struct, tag="worker_command"):
     command: str
 
 
-FromDaemon = Reply | EventBatch | JobChanged | WorkerCommand
+class WorkerAck(Struct, tag="worker_ack"):
+    """From the daemon to a rank: every event up to this `sequence` is stored; the rank need not send it again."""
+
+    sequence: int
+
+
+FromDaemon = Reply | EventBatch | JobChanged | WorkerCommand | WorkerAck
 
 
 class WorkerEvent(Struct, tag="worker_event"):

@@ -44,7 +44,9 @@ class Table:
         writer = csv.writer(buffer, lineterminator="\n")
         writer.writerow(self.columns)
         for row in self.rows:
-            writer.writerow(["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in row])
+            writer.writerow(
+                ["" if cell is None else repr(cell) if isinstance(cell, float) else cell for cell in row]
+            )
         return buffer.getvalue()
 
 

@@ -32,7 +32,7 @@ class BackwardPass:
         A tensor named in `rows` must have been reached by the context already.
         """
         context = self._context
-        pending = {name: coefficients for name, coefficients in rows.items()}
+        pending = dict(rows)
         total = _Total(count, context.device)
         for node in reversed(context.network.nodes):
             outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
@@ -47,10 +47,11 @@ class BackwardPass:
                 continue
             self._charge(outputs, facts, total)
             if facts.relaxation is not None:
-                (coefficients,) = outputs
-                assert coefficients is not None
-                inputs, constant = _through(coefficients, facts.relaxation)
-                carried = {node.inputs[0]: inputs}
+                (through,) = outputs
+                assert through is not None
+                before, constant = _through(through, facts.relaxation)
+                del through
+                carried = {node.inputs[0]: before}
             else:
                 with context.view(node) as view:
                     parts, constant = rule.backward(view, outputs)

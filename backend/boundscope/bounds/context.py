@@ -72,7 +72,9 @@ class BoxContext:
     def rule(self, node: Node) -> Rule[Any]:
         rule = rule_of(node.op)
         if rule is None:
-            raise UnsupportedOperatorError(f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule")
+            raise UnsupportedOperatorError(
+                f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule"
+            )
         return rule
 
     @contextmanager
@@ -85,7 +87,9 @@ class BoxContext:
                 op=node.op,
                 constants=tuple(lent.get(name) for name in node.inputs),
                 inputs=tuple(self.intervals.get(name) for name in node.inputs),
-                output_shapes=tuple(self.network.tensors[name].shape if name else () for name in node.outputs),
+                output_shapes=tuple(
+                    self.network.tensors[name].shape if name else () for name in node.outputs
+                ),
             )
 
     def advance(self, node: Node) -> None:
@@ -130,8 +134,12 @@ class BoxContext:
             return None, None
         terms = rule.terms(view)
         magnitudes = rule.magnitude(view)
-        deployed = tuple(m * (self.model.relative(terms) * INFLATION) + self.model.absolute(terms) for m in magnitudes)
-        engine = tuple(m * (gamma(terms + 8, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms) for m in magnitudes)
+        deployed = tuple(
+            m * (self.model.relative(terms) * INFLATION) + self.model.absolute(terms) for m in magnitudes
+        )
+        engine = tuple(
+            m * (gamma(terms + 8, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms) for m in magnitudes
+        )
         return deployed, engine
 
     def _backward_slack(
@@ -143,8 +151,10 @@ class BoxContext:
             slope = torch.maximum(relaxation.lower_slope.abs(), relaxation.upper_slope.abs())
             intercept = torch.maximum(relaxation.lower_intercept.abs(), relaxation.upper_intercept.abs())
             terms = x.numel() + 16
-            return ((slope * x + intercept) * (gamma(terms, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms),)
-        if rule.exact and not rule.mixing:
+            return (
+                (slope * x + intercept) * (gamma(terms, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms),
+            )
+        if rule.silent:
             return (None,) * len(view.output_shapes)
         magnitudes = rule.magnitude(view)
         return tuple(

@@ -23,7 +23,7 @@ from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Progress
 from boundscope.sharding.ranks import RankGroup
-from boundscope.sharding.weights import WeightStore
+from boundscope.sharding.weights import WeightStore, WholeWeights
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
@@ -62,6 +62,14 @@ class BoundEngine:
         self.device = device or torch.device("cpu")
         self._chunk_rows = chunk_rows
 
+    def alone(self) -> BoundEngine:
+        """The same network on this rank only, silent and without a deadline."""
+        ledger = MemoryLedger()
+        weights = self.weights
+        if weights.collective:
+            weights = WholeWeights(self.network.constants, ledger, self.device, torch.float64)
+        return BoundEngine(self.network, weights, ledger, device=self.device)
+
     # ------------------------------------------------------------ one box
 
     def context(self, box: Box, method: Method, *, case: int = 0) -> BoxContext:
@@ -83,13 +91,17 @@ class BoundEngine:
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
             context.advance(node)
-            self.monitor.emit(Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes)))
+            self.monitor.emit(
+                Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
+            )
         for info in self.network.outputs:
             if info.name in producers:
                 self._report(context, producers[info.name], info.name, None, method, case)
         return context
 
-    def margins(self, context: BoxContext, constraints: Sequence[LinearConstraint], *, relax: bool = True) -> Tensor:
+    def margins(
+        self, context: BoxContext, constraints: Sequence[LinearConstraint], *, relax: bool = True
+    ) -> Tensor:
         """Lower bound of each constraint's margin (left side minus bound) over the context's box: [R] float64.
 
         The rows are merged into the network's last layers, so that what outputs share cancels.
@@ -100,7 +112,10 @@ class BoundEngine:
 
         lower = self._lower(context, len(constraints), start, relax=relax, stage="margins")
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
-        margins = [_margin(bound, constraint, reach) for bound, constraint in zip(lower.tolist(), constraints, strict=True)]
+        margins = [
+            _margin(bound, constraint, reach)
+            for bound, constraint in zip(lower.tolist(), constraints, strict=True)
+        ]
         return torch.tensor(margins, dtype=torch.float64)
 
     # ------------------------------------------------------------ hidden layers
@@ -196,7 +211,9 @@ class BoundEngine:
                 if size <= CHUNK_MULTIPLE:
                     raise
                 size = max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
-                self.monitor.log(f"{stage}: out of the memory budget, trying chunks of {size} rows", "warning")
+                self.monitor.log(
+                    f"{stage}: out of the memory budget, trying chunks of {size} rows", "warning"
+                )
 
     def _lower_in_chunks(
         self,
@@ -249,7 +266,11 @@ class BoundEngine:
     def _constraint_rows(self, constraints: Sequence[LinearConstraint], count: int) -> Rows:
         """Coefficients of the constraints, padded with zero rows to `count`, by tensor."""
         outputs = np.zeros((count, self.network.output_count))
-        inputs = np.zeros((count, self.network.input_count)) if any(len(c.input_indices) for c in constraints) else None
+        inputs = (
+            np.zeros((count, self.network.input_count))
+            if any(len(c.input_indices) for c in constraints)
+            else None
+        )
         for row, constraint in enumerate(constraints):
             np.add.at(outputs[row], constraint.output_indices, constraint.output_coeffs)
             if inputs is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch.distributed as dist
 from torch import Tensor
 
 from boundscope.errors import BoundscopeError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,22 @@ class RankGroup:
             error = next((one for one in brought if one is not None), None)
         if error is not None:
             raise error
+
+    def gather(self, value: T) -> list[T]:
+        """Every rank's value (any picklable object), in the order of ranks, on every rank."""
+        if self.size == 1:
+            return [value]
+        values: list[T | None] = [None] * self.size
+        dist.all_gather_object(values, value)
+        return [one for one in values if one is not None]
+
+    def of_rank_0(self, value: T) -> T:
+        """Rank 0's value (any picklable object), on every rank."""
+        if self.size == 1:
+            return value
+        values = [value]
+        dist.broadcast_object_list(values, src=0)
+        return values[0]
 
     def barrier(self) -> None:
         if self.size > 1:

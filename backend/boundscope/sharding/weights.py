@@ -44,7 +44,8 @@ class WholeWeights(WeightStore):
         self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device, dtype: torch.dtype
     ) -> None:
         self._tensors = {
-            name: ledger.hold(_floating(array, dtype).to(device), "weights") for name, array in constants.items()
+            name: ledger.hold(_floating(array, dtype).to(device), "weights")
+            for name, array in constants.items()
         }
 
     @contextmanager

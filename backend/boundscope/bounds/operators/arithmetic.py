@@ -10,7 +10,9 @@ from torch import Tensor
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import sum_to
-from boundscope.network.operators import Add, BatchNormalization, Div, Mul, Neg, Sub
+from boundscope.network.operators.activation import Neg
+from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
+from boundscope.network.operators.normalization import BatchNormalization
 
 
 def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Backward:
@@ -73,6 +75,7 @@ class SubRule(_SumRule):
 @bounds(Neg)
 class NegRule(Rule[Neg]):
     exact = True
+    silent = True
 
     def interval(self, view: NodeView[Neg]) -> tuple[Interval, ...]:
         x = view.interval(0)
@@ -116,7 +119,11 @@ class _ScaleRule(Rule[Mul | Div]):
 @bounds(Mul)
 class MulRule(_ScaleRule):
     def supports(self, view_perturbed: Sequence[bool], op: Mul | Div) -> str | None:
-        return "a product of two tensors that both depend on the network's input" if all(view_perturbed) else None
+        return (
+            "a product of two tensors that both depend on the network's input"
+            if all(view_perturbed)
+            else None
+        )
 
     def _scale(self, view: NodeView[Mul | Div]) -> Tensor:
         scale = view.constant(1 - view.perturbed[0])
@@ -145,7 +152,10 @@ class BatchNormalizationRule(Rule[BatchNormalization]):
     def _affine(self, view: NodeView[BatchNormalization]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """scale/√(var + ε), bias − mean·that, and the magnitudes |bias|, |mean|·|that|; each along axis 1."""
         scale, bias, mean, variance = (view.constant(index) for index in range(1, 5))
-        assert scale is not None and bias is not None and mean is not None and variance is not None
+        assert scale is not None
+        assert bias is not None
+        assert mean is not None
+        assert variance is not None
         slope = scale / torch.sqrt(variance + view.op.epsilon)
         shape = [1, -1] + [1] * (len(view.output_shapes[0]) - 2)
         return (

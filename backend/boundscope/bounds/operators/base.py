@@ -69,11 +69,13 @@ class Rule(Generic[Op]):
         exact: floating-point arithmetic computes the operator without rounding (moving or comparing values).
         mixing: one output element depends on several input elements, so that an interval of the output may lose
             what the input's elements have in common.
+        silent: `backward` only moves or negates coefficients and adds no constant.
         relaxed: the operator is not linear; `backward` goes through a relaxation of it.
     """
 
     exact: bool = False
     mixing: bool = False
+    silent: bool = False
     relaxed: bool = False
 
     def supports(self, view_perturbed: Sequence[bool], op: Op) -> str | None:

@@ -1,17 +1,17 @@
-"""Convolutions in one and two dimensions with constant weights."""
+"""Convolutions in one to three dimensions with constant weights."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
-from boundscope.network.operators import Conv
+from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
+from boundscope.network.operators.window import split_pads
 
 
 @bounds(Conv)
@@ -53,8 +53,7 @@ class ConvRule(Rule[Conv]):
         assert coefficients is not None
         weight, bias, op = self._weight(view), view.constant(2), view.op
         shape = view.interval(0).lower.shape
-        spatial = len(shape) - 2
-        begins, ends = op.padding(shape[2:], weight.shape[2:])
+        begins, ends = split_pads(op.pads)
         padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
         flat = coefficients.reshape(-1, *coefficients.shape[2:])  # rows and batch as one batch
         # The transposed convolution gives the padded input's coefficients, short of what the strides skipped.
@@ -64,13 +63,14 @@ class ConvRule(Rule[Conv]):
                 flat.shape[2:], op.strides, op.dilations, weight.shape[2:], strict=True
             )
         ]
-        transpose = F.conv_transpose1d if spatial == 1 else F.conv_transpose2d
+        transpose = TRANSPOSED_CONVOLUTIONS[len(shape) - 2]
         carried = transpose(flat, weight, stride=op.strides, dilation=op.dilations, groups=op.group)
-        trims = [(-begin, full - end - got) for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)]
+        trims = [
+            (-begin, full - end - got)
+            for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)
+        ]
         carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
         constant = None
         if bias is not None:
             constant = (flat.flatten(2).sum(2) @ bias).reshape(coefficients.shape[0], -1).sum(1)
         return (carried.reshape(coefficients.shape[0], *shape), None, None), constant
-
-

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
-from boundscope.network.operators import Gemm, MatMul
+from boundscope.network.operators.linear import Gemm, MatMul
 
 
 def affine_interval(centre: Tensor, radius: Tensor) -> Interval:
@@ -30,12 +30,12 @@ class GemmRule(Rule[Gemm]):
     def supports(self, view_perturbed: Sequence[bool], op: Gemm) -> str | None:
         if any(view_perturbed[1:]):
             return "only the first operand may depend on the network's input"
-        return "a transposed first operand" if op.trans_a else None
+        return "a transposed first operand" if op.transpose_a else None
 
     def _weight(self, view: NodeView[Gemm]) -> Tensor:
         weight = view.constant(1)
         assert weight is not None
-        return weight if view.op.trans_b else weight.T  # [out, in]
+        return weight if view.op.transpose_b else weight.T  # [out, in]
 
     def _bias(self, view: NodeView[Gemm]) -> Tensor | None:
         bias = view.constant(2)
@@ -79,7 +79,11 @@ class MatMulRule(Rule[MatMul]):
     mixing = True
 
     def supports(self, view_perturbed: Sequence[bool], op: MatMul) -> str | None:
-        return "a product of two tensors that both depend on the network's input" if all(view_perturbed) else None
+        return (
+            "a product of two tensors that both depend on the network's input"
+            if all(view_perturbed)
+            else None
+        )
 
     def _product(self, view: NodeView[MatMul], x: Tensor, *, absolute: bool = False) -> Tensor:
         left, right = view.constant(0), view.constant(1)
@@ -129,7 +133,9 @@ class MatMulRule(Rule[MatMul]):
             out = coefficients.unsqueeze(-2) if constant_is_vector else coefficients
             out = out.unsqueeze(-1) if x_is_vector else out
             carried = matrix.transpose(-1, -2) @ out
-        matrix_shape = (1, shape[0]) if x_is_vector and index == 0 else (shape[0], 1) if x_is_vector else shape
+        matrix_shape = (
+            (1, shape[0]) if x_is_vector and index == 0 else (shape[0], 1) if x_is_vector else shape
+        )
         carried = sum_to(carried, (count, *matrix_shape)).reshape(count, *shape)
         return ((carried, None) if index == 0 else (None, carried)), None
 

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
-from boundscope.network import operators as ops
 from boundscope.network.graph import Operator
+from boundscope.network.operators import movement, pooling, reduction, resize, shape
 
 
 def _operands(view: NodeView[Operator], which: str) -> list[Tensor | None]:
@@ -42,11 +42,13 @@ class _Monotone(Rule[Operator]):
         return max(view.interval(index).lower.numel() for index in view.perturbed)
 
     def backward_terms(self, view: NodeView[Operator]) -> int:
-        return sum(int(torch.Size(shape).numel()) for shape in view.output_shapes)
+        return sum(int(torch.Size(one).numel()) for one in view.output_shapes)
 
     def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
         values = _operands(view, "lower")
-        points = {index: torch.zeros_like(view.interval(index).lower).requires_grad_() for index in view.perturbed}
+        points = {
+            index: torch.zeros_like(view.interval(index).lower).requires_grad_() for index in view.perturbed
+        }
         at_zero = [points.get(index, value) for index, value in enumerate(values)]
         with torch.enable_grad():
             outputs = view.op.evaluate(at_zero)
@@ -67,32 +69,43 @@ class _Monotone(Rule[Operator]):
         return tuple(carried.get(index) for index in range(len(values))), constant
 
 
-@bounds(ops.Slice, ops.Split, ops.Gather, ops.Pad, ops.Concat)
+@bounds(
+    movement.Slice,
+    movement.Split,
+    movement.Gather,
+    movement.Pad,
+    movement.Concat,
+    shape.Expand,
+    resize.Upsample,
+    resize.Resize,
+)
 class MoveRule(_Monotone):
     """Exact: no value changes."""
 
     exact = True
 
 
-@bounds(ops.Flatten, ops.Reshape, ops.Squeeze, ops.Unsqueeze)
+@bounds(shape.Flatten, shape.Reshape, shape.Squeeze, shape.Unsqueeze)
 class ReshapeRule(_Monotone):
     exact = True
+    silent = True
 
     def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
         assert coefficients is not None
-        shape = view.interval(0).lower.shape
+        inner = view.interval(0).lower.shape
         carried: list[Tensor | None] = [None] * len(view.inputs)
-        carried[0] = coefficients.reshape(coefficients.shape[0], *shape)
+        carried[0] = coefficients.reshape(coefficients.shape[0], *inner)
         return tuple(carried), None
 
 
-@bounds(ops.Transpose)
+@bounds(shape.Transpose)
 class TransposeRule(_Monotone):
     exact = True
+    silent = True
 
 
-@bounds(ops.AveragePool, ops.GlobalAveragePool, ops.ReduceSum, ops.ReduceMean)
+@bounds(pooling.AveragePool, pooling.GlobalAveragePool, reduction.ReduceSum, reduction.ReduceMean)
 class SumRule(_Monotone):
     """Sums and averages: several elements mix, and floating-point sums round."""
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Relaxation, Rule, bounds
-from boundscope.network.operators import LeakyRelu, Relu
+from boundscope.network.operators.activation import LeakyRelu, Relu
 
 Rectifier = Relu | LeakyRelu
 
@@ -64,9 +64,7 @@ class LeakyReluRule(_RectifierRule):
     def interval(self, view: NodeView[Rectifier]) -> tuple[Interval, ...]:
         x = view.interval(0)
         slope = _slope_below(view.op)
-        return (
-            Interval(torch.maximum(x.lower, slope * x.lower), torch.maximum(x.upper, slope * x.upper)),
-        )
+        return (Interval(torch.maximum(x.lower, slope * x.lower), torch.maximum(x.upper, slope * x.upper)),)
 
     def magnitude(self, view: NodeView[Rectifier]) -> tuple[Tensor, ...]:
         return (view.interval(0).magnitude,)

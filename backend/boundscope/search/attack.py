@@ -1,0 +1,200 @@
+"""Looking for a violation before proving that there is none: projected gradient descent on the clauses' margins.
+
+Madry et al. 2018 (arXiv 1706.06083), with sign steps whose length shrinks, from the box's centre and random points.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from boundscope.monitor import Monitor
+from boundscope.network.graph import Network
+from boundscope.properties.types import Box, Case, Clause
+
+STEPS = 40
+STARTS = 16
+FIRST_STEP = 0.25  # of the box's width
+STEP_DECAY = 0.93
+POINTS_LIMIT = 1024  # points in one batch
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A point at which the attack saw a clause hold: input [inputs] float64, inside the box."""
+
+    clause: int
+    point: NDArray[np.float64]
+    margin: float
+
+
+@dataclass(frozen=True)
+class AttackOutcome:
+    """Least margin seen for each clause (∞ where none was tried), and the points that violate, best first."""
+
+    margins: tuple[float, ...]
+    candidates: tuple[Candidate, ...]
+
+
+class Attack:
+    """Attacks the cases of a property on one network, in a chosen floating dtype."""
+
+    def __init__(self, network: Network, dtype: torch.dtype, seed: int) -> None:
+        self._network = network
+        self._dtype = dtype
+        self._generator = torch.Generator().manual_seed(seed)
+        self._constants = {
+            name: tensor.to(dtype) if tensor.is_floating_point() else tensor
+            for name, tensor in (
+                (name, torch.from_numpy(np.array(a))) for name, a in network.constants.items()
+            )
+        }
+
+    def run(self, case: Case, monitor: Monitor, seconds: float) -> AttackOutcome:
+        """Attack every clause of a case for at most `seconds`; stops early once something violates."""
+        margins = [math.inf] * len(case.clauses)
+        candidates: list[Candidate] = []
+        end = monitor.elapsed_s + seconds
+        group = max(1, POINTS_LIMIT // (STARTS * max(1, self._network.input_count // 64)))
+        for first in range(0, len(case.clauses), group):
+            if monitor.elapsed_s > end:
+                break
+            chosen = list(range(first, min(first + group, len(case.clauses))))
+            self._attack_clauses(case, chosen, margins, candidates, monitor, end)
+            if candidates:
+                break
+        return AttackOutcome(tuple(margins), tuple(sorted(candidates, key=lambda c: c.margin)))
+
+    def outputs(self, points: Tensor) -> Tensor:
+        """Outputs [B, outputs] of the network at points [B, inputs], differentiable."""
+        return torch.vmap(self._one)(points)
+
+    def _one(self, point: Tensor) -> Tensor:
+        inputs: dict[str, Tensor] = {}
+        position = 0
+        for info in self._network.inputs:
+            inputs[info.name] = point[position : position + info.size].reshape(info.shape)
+            position += info.size
+        values = self._network.evaluate(inputs, constants=self._constants)
+        return torch.cat([values[info.name].reshape(-1).to(self._dtype) for info in self._network.outputs])
+
+    def _attack_clauses(
+        self,
+        case: Case,
+        chosen: list[int],
+        margins: list[float],
+        candidates: list[Candidate],
+        monitor: Monitor,
+        end: float,
+    ) -> None:
+        lower, upper = self._inner_box(case.box)
+        width = upper - lower
+        objective = _Objective([case.clauses[index] for index in chosen], self._network, self._dtype)
+        points = self._starts(lower, width, len(chosen))
+        step = FIRST_STEP
+        for _ in range(STEPS):
+            monitor.check()
+            points.requires_grad_()
+            values = objective.margins(points, self.outputs(points))  # [clauses, starts]
+            self._note(chosen, points, values, margins, candidates)
+            if candidates or monitor.elapsed_s > end or not bool(torch.isfinite(values).all()):
+                return
+            (gradient,) = torch.autograd.grad(values.sum(), points)
+            with torch.no_grad():
+                points = torch.clamp(points - step * width * gradient.sign(), lower, upper).detach()
+            step *= STEP_DECAY
+
+    def _starts(self, lower: Tensor, width: Tensor, clauses: int) -> Tensor:
+        """[clauses · STARTS, inputs]: the centre, then uniform points, then corners."""
+        share = torch.rand((clauses * STARTS, len(lower)), generator=self._generator, dtype=self._dtype)
+        share[0::STARTS] = 0.5
+        for corner in range(STARTS // 2, STARTS):
+            share[corner::STARTS] = share[corner::STARTS].round()
+        return lower + share * width
+
+    def _inner_box(self, box: Box) -> tuple[Tensor, Tensor]:
+        """Ends of the box in the attack's dtype, inside the box wherever the dtype has a number there."""
+        lower, upper = inner_float(box, np.float32 if self._dtype == torch.float32 else np.float64)
+        return torch.from_numpy(lower).to(self._dtype), torch.from_numpy(upper).to(self._dtype)
+
+    def _note(
+        self,
+        chosen: list[int],
+        points: Tensor,
+        values: Tensor,
+        margins: list[float],
+        candidates: list[Candidate],
+    ) -> None:
+        table = values.detach().to(torch.float64)
+        grid = points.detach().reshape(len(chosen), STARTS, -1)
+        for row, clause in enumerate(chosen):
+            best = int(table[row].argmin())
+            value = float(table[row, best])
+            if value < margins[clause]:
+                margins[clause] = value
+            if value <= 0:
+                candidates.append(Candidate(clause, grid[row, best].to(torch.float64).numpy().copy(), value))
+
+
+class _Objective:
+    """The margin of each clause at points: the largest among its constraints', ≤ 0 exactly where it holds."""
+
+    def __init__(self, clauses: list[Clause], network: Network, dtype: torch.dtype) -> None:
+        count = sum(len(clause.constraints) for clause in clauses)
+        self._outputs = torch.zeros((count, network.output_count), dtype=dtype)
+        self._inputs: Tensor | None = None
+        self._bounds = torch.zeros(count, dtype=dtype)
+        self._spans: list[tuple[int, int]] = []
+        row = 0
+        for clause in clauses:
+            self._spans.append((row, row + len(clause.constraints)))
+            for constraint in clause.constraints:
+                outputs = torch.from_numpy(constraint.output_coeffs).to(dtype)
+                self._outputs[row].index_add_(0, torch.from_numpy(constraint.output_indices), outputs)
+                self._bounds[row] = float(constraint.bound)
+                if len(constraint.input_indices):
+                    if self._inputs is None:
+                        self._inputs = torch.zeros((count, network.input_count), dtype=dtype)
+                    inputs = torch.from_numpy(constraint.input_coeffs).to(dtype)
+                    self._inputs[row].index_add_(0, torch.from_numpy(constraint.input_indices), inputs)
+                row += 1
+
+    def margins(self, points: Tensor, outputs: Tensor) -> Tensor:
+        """[clauses, starts] from points [clauses·starts, inputs] and outputs [clauses·starts, outputs]."""
+        starts = len(points) // len(self._spans)
+        table = []
+        for number, (first, last) in enumerate(self._spans):
+            part = slice(number * starts, (number + 1) * starts)
+            if first == last:  # a clause without constraints holds everywhere
+                table.append(outputs[part].sum(1) * 0.0 - 1.0)
+                continue
+            values = outputs[part] @ self._outputs[first:last].T - self._bounds[first:last]
+            if self._inputs is not None:
+                values = values + points[part] @ self._inputs[first:last].T
+            table.append(values.max(1).values)
+        return torch.stack(table)
+
+
+def inner_float(
+    box: Box, dtype: type[np.float32] | type[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Ends of a box rounded into it, to numbers of `dtype`, as float64 [inputs] each.
+
+    Where no number of `dtype` lies inside, both ends are the one nearest to the interval.
+    """
+    lower: NDArray[np.floating] = box.lower.astype(dtype)
+    upper: NDArray[np.floating] = box.upper.astype(dtype)
+    infinity = dtype(np.inf)
+    lower = np.where(lower < box.lower, np.nextafter(lower, infinity), lower)
+    upper = np.where(upper > box.upper, np.nextafter(upper, -infinity), upper)
+    nearest = ((box.lower + box.upper) / 2).astype(dtype)
+    empty = lower > upper
+    return (
+        np.where(empty, nearest, lower).astype(np.float64),
+        np.where(empty, nearest, upper).astype(np.float64),
+    )

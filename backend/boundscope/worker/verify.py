@@ -1,0 +1,326 @@
+"""The verify job: load, attack, bound, decide. One call on every rank; rank 0's result is the job's."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psutil
+import torch
+
+from boundscope import capabilities
+from boundscope.bounds import BoundEngine, MemoryLedger, MemorySampler, unsupported
+from boundscope.command import command_line
+from boundscope.errors import (
+    BoundError,
+    BoundscopeError,
+    CancelledError,
+    DeadlineError,
+    NetworkError,
+    OutOfMemoryError,
+    UnsupportedOperatorError,
+)
+from boundscope.monitor import Monitor
+from boundscope.network import load_network
+from boundscope.network.comparison import compare_with_onnxruntime
+from boundscope.network.graph import Network
+from boundscope.properties import ball_property, read_property, summarize
+from boundscope.properties.types import Case, Property
+from boundscope.protocol import (
+    ClauseMargin,
+    Counterexample,
+    EpsilonBall,
+    GapPoint,
+    Margin,
+    Method,
+    RankMemory,
+    Seconds,
+    Sharding,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
+from boundscope.worker.files import JobFiles
+from boundscope.worker.summary import network_summary
+from boundscope.worker.versions import versions
+from boundscope.worker.witness import Witnesses
+
+ATTACK_SECONDS = 5.0
+
+
+@dataclass
+class Proof:
+    """What is known of each clause: (case, clause) -> proven lower bound, least value seen, whether it is proven."""
+
+    lower: dict[tuple[int, int], float] = field(default_factory=dict)
+    upper: dict[tuple[int, int], float] = field(default_factory=dict)
+    proven: set[tuple[int, int]] = field(default_factory=set)
+
+    def margin(self, prop: Property) -> Margin:
+        rows = [
+            ClauseMargin(
+                case=case,
+                clause=clause,
+                lower=self.lower.get((case, clause)),
+                upper=self.upper.get((case, clause)),
+                text=prop.cases[case].clauses[clause].text,
+            )
+            for case in range(len(prop.cases))
+            for clause in range(len(prop.cases[case].clauses))
+        ]
+        known = [row.lower for row in rows]
+        smallest = (
+            None
+            if any(value is None for value in known)
+            else min((v for v in known if v is not None), default=None)
+        )
+        return Margin(smallest=smallest, per_clause=tuple(rows))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    verdict: Verdict
+    reason: str
+    counterexample: Counterexample | None = None
+
+
+def run_verify(job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> VerifyResult:
+    """Run one verify job on this rank.
+
+    Every foreseeable failure becomes a result (error, unknown, timeout, out_of_memory) with its reason.
+
+    Raises:
+        CancelledError: somebody cancelled the job.
+    """
+    return _VerifyRun(job, files, monitor, ranks).result()
+
+
+class _VerifyRun:
+    def __init__(self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> None:
+        self.job, self.files, self.monitor, self.ranks = job, files, monitor, ranks
+        self.times = {"load": 0.0, "parse": 0.0, "solve": 0.0}
+        self.proof = Proof()
+        self.property: Property | None = None
+        self.ledger = MemoryLedger(_budget(job, ranks))
+
+    def result(self) -> VerifyResult:
+        with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
+            outcome = self._guarded()
+        margin = Margin(smallest=None) if self.property is None else self.proof.margin(self.property)
+        return VerifyResult(
+            verdict=outcome.verdict,
+            reason=outcome.reason,
+            arithmetic=self.job.arithmetic.label,
+            margin=margin,
+            seconds=Seconds(**self.times),
+            peak_bytes=self._peaks(),
+            counterexample=outcome.counterexample,
+            versions=versions(),
+            command=command_line(self.job, str(self.files.network), str(self.files.property)),
+        )
+
+    def _guarded(self) -> Outcome:
+        try:
+            capabilities.check(self.job)
+            return self._run()
+        except CancelledError:
+            raise
+        except DeadlineError:
+            return Outcome(
+                Verdict.TIMEOUT, f"the time limit of {self.job.timeout_s:g} s passed before an answer"
+            )
+        except OutOfMemoryError as error:
+            return Outcome(Verdict.OUT_OF_MEMORY, str(error))
+        except BoundError as error:
+            return Outcome(Verdict.UNKNOWN, str(error))
+        except BoundscopeError as error:
+            return Outcome(Verdict.ERROR, str(error))
+
+    def _peaks(self) -> tuple[RankMemory, ...]:
+        return tuple(self.ranks.gather(self.ledger.peaks(self.ranks.rank)))
+
+    @contextlib.contextmanager
+    def _timed(self, part: str) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.times[part] += time.perf_counter() - start
+
+    @contextlib.contextmanager
+    def _agreed(self) -> Iterator[None]:
+        """What one rank raises in the block, all ranks raise at its end: nobody waits for one that left."""
+        error: BoundscopeError | None = None
+        try:
+            yield
+        except BoundscopeError as caught:
+            error = caught
+        self.ranks.agree(error)
+
+    # ------------------------------------------------------------ steps
+
+    def _run(self) -> Outcome:
+        network, prop = self._load()
+        with self._timed("solve"):
+            return self._solve(network, prop)
+
+    def _load(self) -> tuple[Network, Property]:
+        with self._timed("load"):
+            network = load_network(self.files.network)
+            missing = unsupported(network)
+            if self.ranks.rank == 0:
+                self.monitor.emit(network_summary(network, missing))
+            if missing:
+                raise UnsupportedOperatorError("; ".join(missing))
+        with self._timed("parse"):
+            prop = self._read_property(network)
+            self.property = prop
+            if self.ranks.rank == 0:
+                self.monitor.emit(summarize(prop))
+        with self._agreed(), self._timed("load"):
+            if self.ranks.rank == 0 and prop.cases:
+                box = prop.cases[0].box
+                comparison = compare_with_onnxruntime(network, box.lower, box.upper, seed=self.job.seed)
+                self.monitor.log(str(comparison))
+        return network, prop
+
+    def _read_property(self, network: Network) -> Property:
+        source = self.job.property
+        if isinstance(source, EpsilonBall):
+            if len(network.inputs) != 1:
+                raise NetworkError("an ε-ball needs a network with one input")
+            return ball_property(
+                source,
+                self.files.property,
+                input_shape=network.inputs[0].shape,
+                output_count=network.output_count,
+            )
+        return read_property(
+            self.files.property, input_count=network.input_count, output_count=network.output_count
+        )
+
+    def _solve(self, network: Network, prop: Property) -> Outcome:
+        if not any(case.clauses for case in prop.cases):
+            return Outcome(Verdict.VERIFIED, "no input satisfies what the property asks of the inputs")
+        engine = self._engine(network)
+        witnesses = Witnesses(self.job, self.files, network, prop, engine)
+        found = None
+        with self._agreed():
+            if self.ranks.rank == 0:
+                found = self._attack(prop, witnesses)
+        found = self.ranks.of_rank_0(found)
+        if isinstance(found, Outcome):
+            return found
+        self._bound(engine, prop)
+        return self._decide(prop, witnesses)
+
+    def _engine(self, network: Network) -> BoundEngine:
+        device = (
+            torch.device("cuda", torch.cuda.current_device())
+            if torch.cuda.is_available()
+            else torch.device("cpu")
+        )
+        weights: WeightStore
+        if self.job.sharding is Sharding.ROWS and self.ranks.size > 1:
+            weights = RowShardedWeights(network.constants, self.ledger, device, torch.float64, self.ranks)
+        else:
+            weights = WholeWeights(network.constants, self.ledger, device, torch.float64)
+        return BoundEngine(
+            network,
+            weights,
+            self.ledger,
+            arithmetic=self.job.arithmetic,
+            ranks=self.ranks,
+            monitor=self.monitor,
+            device=device,
+            chunk_rows=self.job.chunk_rows,
+        )
+
+    def _attack(self, prop: Property, witnesses: Witnesses) -> Outcome | None:
+        """Attack each case; an outcome where a witness stands up to its replay."""
+        seconds = min(ATTACK_SECONDS, 0.2 * self.monitor.remaining_s) / len(prop.cases)
+        for number, case in enumerate(prop.cases):
+            outcome = witnesses.attack(number, self.monitor, seconds)
+            for clause, value in enumerate(outcome.margins):
+                if value < float("inf"):
+                    self.proof.upper[(number, clause)] = value
+            self._emit_gap(number, case, "attack")
+            counterexample = witnesses.best(number, outcome)
+            if counterexample is not None:
+                return Outcome(Verdict.VIOLATED, witnesses.reason(counterexample), counterexample)
+        return None
+
+    def _bound(self, engine: BoundEngine, prop: Property) -> None:
+        methods = [Method.IBP] if self.job.method is Method.IBP else [Method.IBP, Method.CROWN]
+        for number, case in enumerate(prop.cases):
+            for method in methods:
+                open_clauses = [c for c in range(len(case.clauses)) if (number, c) not in self.proof.proven]
+                if open_clauses:
+                    self._bound_case(engine, number, case, open_clauses, method)
+                    self._emit_gap(number, case, str(method))
+
+    def _bound_case(
+        self, engine: BoundEngine, number: int, case: Case, open_clauses: list[int], method: Method
+    ) -> None:
+        context = engine.context(case.box, method, case=number)
+        constraints = [
+            constraint for clause in open_clauses for constraint in case.clauses[clause].constraints
+        ]
+        margins = engine.margins(context, constraints, relax=method is not Method.IBP).tolist()
+        position = 0
+        for clause in open_clauses:
+            own = case.clauses[clause].constraints
+            values = margins[position : position + len(own)]
+            position += len(own)
+            if any(value != value for value in values):
+                raise BoundError(f"the margin of clause {clause} of case {number} is NaN")
+            key = (number, clause)
+            if values:
+                self.proof.lower[key] = max(self.proof.lower.get(key, float("-inf")), *values)
+            if any(value > 0 or (value == 0 and c.strict) for value, c in zip(values, own, strict=True)):
+                self.proof.proven.add(key)
+
+    def _emit_gap(self, number: int, case: Case, step: str) -> None:
+        if self.ranks.rank:
+            return
+        for clause in range(len(case.clauses)):
+            self.monitor.emit(
+                GapPoint(
+                    elapsed_s=self.monitor.elapsed_s,
+                    case=number,
+                    clause=clause,
+                    lower=self.proof.lower.get((number, clause)),
+                    upper=self.proof.upper.get((number, clause)),
+                    step=step,
+                )
+            )
+
+    def _decide(self, prop: Property, witnesses: Witnesses) -> Outcome:
+        clauses = [(case, clause) for case, c in enumerate(prop.cases) for clause in range(len(c.clauses))]
+        left = [key for key in clauses if key not in self.proof.proven]
+        note = "" if self.ranks.rank else witnesses.other_arithmetic_note()
+        if not left:
+            reason = f"every clause is excluded by {self.job.method} bounds{note}"
+            return Outcome(Verdict.VERIFIED, reason, witnesses.other_arithmetic)
+        case, clause = min(left, key=lambda key: self.proof.lower.get(key, float("-inf")))
+        worst = self.proof.lower.get((case, clause))
+        reason = (
+            f"{len(left)} of {len(clauses)} clauses are not excluded by {self.job.method} bounds; "
+            f"the least proven margin is {'none' if worst is None else f'{worst:.6g}'} (case {case}, clause {clause})"
+            f"{note}"
+        )
+        return Outcome(Verdict.UNKNOWN, reason, witnesses.other_arithmetic)
+
+
+def _budget(job: VerifyJob, ranks: RankGroup) -> int:
+    """Bytes that this rank may hold: as asked, else half of what is free, shared by the ranks of this machine."""
+    if job.memory_budget_bytes is not None:
+        return job.memory_budget_bytes
+    if torch.cuda.is_available():
+        free, _ = torch.cuda.mem_get_info()
+        return free // 2
+    return int(psutil.virtual_memory().available) // 2 // ranks.size

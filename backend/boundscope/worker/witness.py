@@ -1,0 +1,178 @@
+"""Witnesses of a verify job: attacked for, certified in real arithmetic, replayed in float32 by ONNX Runtime."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from boundscope.bounds import BoundEngine
+from boundscope.errors import BoundError
+from boundscope.monitor import Monitor
+from boundscope.network.graph import Network
+from boundscope.properties import to_vnnlib
+from boundscope.properties.types import Box, LinearConstraint, Property
+from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Replay, VerifyJob
+from boundscope.search.attack import Attack, AttackOutcome, Candidate, inner_float
+from boundscope.search.replay import replay, witness_texts
+from boundscope.worker.files import JobFiles
+
+CHECKED_CANDIDATES = 8
+
+
+class Witnesses:
+    """Finds and judges violating inputs.
+
+    `other_arithmetic` is a witness that violates in the arithmetic that the job does not speak of (float32 for a
+    job over the reals, and the other way round): shown beside the verdict, never part of it.
+    """
+
+    def __init__(
+        self, job: VerifyJob, files: JobFiles, network: Network, prop: Property, engine: BoundEngine
+    ) -> None:
+        self._job, self._files, self._network, self._property = job, files, network, prop
+        self._engine = engine
+        self.other_arithmetic: Counterexample | None = None
+
+    def attack(self, case: int, monitor: Monitor, seconds: float) -> AttackOutcome:
+        """Attack one case in float64 (which stands for the reals) and in the network's own precision."""
+        outcomes = [
+            Attack(self._network, dtype, self._job.seed).run(self._property.cases[case], monitor, seconds / 2)
+            for dtype in (torch.float64, torch.float32)
+        ]
+        margins = tuple(min(pair) for pair in zip(*(o.margins for o in outcomes), strict=True))
+        own = 0 if self._job.arithmetic is Arithmetic.REAL else 1
+        return AttackOutcome(margins, (*outcomes[own].candidates, *outcomes[1 - own].candidates))
+
+    def best(self, case: int, outcome: AttackOutcome) -> Counterexample | None:
+        """The first candidate that violates in the job's arithmetic; keeps one that does so only in the other."""
+        for candidate in outcome.candidates[:CHECKED_CANDIDATES]:
+            judged = self._judge(case, candidate)
+            if judged is None:
+                continue
+            counterexample, real, float32 = judged
+            wanted = real if self._job.arithmetic is Arithmetic.REAL else float32
+            if wanted:
+                return counterexample
+            if (real or float32) and self.other_arithmetic is None:
+                self.other_arithmetic = counterexample
+        return None
+
+    def _judge(self, case: int, candidate: Candidate) -> tuple[Counterexample, bool, bool] | None:
+        """The candidate as a counterexample, and whether it violates over the reals and in float32."""
+        box = self._property.cases[case].box
+        clause = self._property.cases[case].clauses[candidate.clause]
+        point = _to_float32_inside(candidate.point, box)
+        texts = witness_texts(point, box.lower_text, box.upper_text)
+        answer = self._replay(texts)
+        if not answer.inside_box:
+            return None
+        real = self._violates_over_the_reals(texts, clause.constraints)
+        float32 = answer.violates or answer.violates_unoptimized
+        shape = self._network.inputs[0].shape if len(self._network.inputs) == 1 else (len(texts),)
+        note = _arithmetic_note(real, float32)
+        counterexample = Counterexample(
+            inputs=texts,
+            outputs=answer.outputs,
+            case=case,
+            clause=candidate.clause,
+            clause_text=clause.text,
+            replay=_with_note(answer, note),
+            input_shape=shape,
+        )
+        return counterexample, real, float32
+
+    def _replay(self, texts: tuple[str, ...]) -> Replay:
+        if not isinstance(self._job.property, EpsilonBall):
+            return replay(self._files.network, self._files.property, texts)
+        # A ball is replayed on the VNN-LIB text that states it, read by the replay's own reader.
+        with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
+            path = Path(folder) / "ball.vnnlib"
+            path.write_text(to_vnnlib(self._property), encoding="utf-8")
+            return replay(self._files.network, path, texts)
+
+    def _violates_over_the_reals(
+        self, texts: tuple[str, ...], constraints: tuple[LinearConstraint, ...]
+    ) -> bool:
+        """Certified by bounds over the point itself: every constraint's margin is at most 0 for sure."""
+        enclosure = _point_box(texts)
+        if not constraints:
+            return True
+        engine = self._engine.alone()  # certifying a point needs no other rank
+        try:
+            context = engine.context(enclosure, Method.IBP)
+            negated = [_negated(constraint) for constraint in constraints]
+            greatest = (-engine.margins(context, negated, relax=False)).tolist()
+        except BoundError:
+            return False
+        return all(
+            value < 0 or (value == 0 and not constraint.strict)
+            for value, constraint in zip(greatest, constraints, strict=True)
+        )
+
+    def reason(self, counterexample: Counterexample) -> str:
+        return (
+            f"an input inside the box satisfies clause {counterexample.clause} of case {counterexample.case}; "
+            f"{counterexample.replay.note}"
+        )
+
+    def other_arithmetic_note(self) -> str:
+        """A clause to append to a reason, where the other arithmetic says otherwise."""
+        if self.other_arithmetic is None:
+            return ""
+        return f"; but mind the arithmetic: {self.other_arithmetic.replay.note}"
+
+
+def _arithmetic_note(real: bool, float32: bool) -> str:
+    if real and float32:
+        return "it violates over the reals and when replayed by ONNX Runtime in float32"
+    if real:
+        return "it violates over the reals, but not when replayed by ONNX Runtime in float32"
+    if float32:
+        return "ONNX Runtime in float32 violates the property at an input where real arithmetic does not"
+    return "it violates neither over the reals nor when replayed by ONNX Runtime"
+
+
+def _with_note(answer: Replay, note: str) -> Replay:
+    return Replay(
+        inside_box=answer.inside_box,
+        violates=answer.violates,
+        violates_unoptimized=answer.violates_unoptimized,
+        outputs=answer.outputs,
+        note=f"{note}; {answer.note}" if answer.note else note,
+    )
+
+
+def _to_float32_inside(point: NDArray[np.float64], box: Box) -> NDArray[np.float64]:
+    """The nearest float32 point inside the box, where the box holds one; its own value elsewhere."""
+    lower, upper = inner_float(box, np.float32)
+    rounded = np.clip(point.astype(np.float32).astype(np.float64), lower, upper)
+    return np.where((lower >= box.lower) & (upper <= box.upper), rounded, point)
+
+
+def _point_box(texts: tuple[str, ...]) -> Box:
+    nearest = np.array([float(text) for text in texts])
+    exact = np.array(
+        [Fraction(value) == Fraction(text) for value, text in zip(nearest.tolist(), texts, strict=True)]
+    )
+    return Box(
+        lower_text=texts,
+        upper_text=texts,
+        lower=np.where(exact, nearest, np.nextafter(nearest, -np.inf)),
+        upper=np.where(exact, nearest, np.nextafter(nearest, np.inf)),
+    )
+
+
+def _negated(constraint: LinearConstraint) -> LinearConstraint:
+    """The constraint whose margin is minus this one's."""
+    return dataclasses.replace(
+        constraint,
+        output_coeffs=-constraint.output_coeffs,
+        input_coeffs=-constraint.input_coeffs,
+        bound=-constraint.bound,
+    )

@@ -1,0 +1,142 @@
+"""Every interval of every tensor holds what the network computes, whatever the method, chunk or arithmetic."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.network import load_network
+from boundscope.network.graph import Network
+from boundscope.properties.types import Box, LinearConstraint
+from boundscope.protocol import Arithmetic, Method
+from boundscope.sharding.weights import WholeWeights
+from support.models import convnet, mlp
+
+CPU = torch.device("cpu")
+SETTINGS = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+
+
+def engine_of(network: Network, **options: object) -> BoundEngine:
+    ledger = MemoryLedger()
+    weights = WholeWeights(network.constants, ledger, CPU, torch.float64)
+    return BoundEngine(network, weights, ledger, **options)  # type: ignore[arg-type]
+
+
+def box_around(centre: np.ndarray, radius: np.ndarray | float) -> Box:
+    lower, upper = centre - radius, centre + radius
+    return Box(tuple(map(repr, lower.tolist())), tuple(map(repr, upper.tolist())), lower, upper)
+
+
+def values(network: Network, point: np.ndarray, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Every tensor of the network at a point, by name."""
+    seen: dict[str, torch.Tensor] = {}
+    constants = {
+        name: t.to(dtype) if t.is_floating_point() else t
+        for name, t in ((n, torch.from_numpy(np.array(a))) for n, a in network.constants.items())
+    }
+    (info,) = network.inputs
+    network.evaluate(
+        {info.name: torch.from_numpy(point).reshape(info.shape).to(dtype)},
+        constants=constants,
+        visit=lambda node, outputs: seen.update(zip(node.outputs, outputs, strict=False)),
+    )
+    return seen
+
+
+def assert_contains(
+    network: Network, box: Box, method: Method, arithmetic: Arithmetic, dtype: torch.dtype, seed: int
+) -> None:
+    context = engine_of(network, arithmetic=arithmetic).context(box, method)
+    random = np.random.default_rng(seed)
+    for trial in range(40):
+        share = random.random(len(box.lower))
+        share = share.round() if trial % 2 else share
+        point = box.lower + share * (box.upper - box.lower)
+        if dtype == torch.float32:
+            point = np.clip(point.astype(np.float32), box.lower, box.upper)
+        for name, value in values(network, point, dtype).items():
+            interval = context.intervals[name]
+            inside = (interval.lower <= value.double()) & (value.double() <= interval.upper)
+            assert bool(inside.all()), f"{name} leaves its {method} interval"
+
+
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@SETTINGS
+@given(
+    seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 1e-6, 0.05, 0.5, 3.0]), depth=st.integers(1, 4)
+)
+def test_fully_connected_values_lie_inside(
+    tmp_path: Path, method: Method, seed: int, radius: float, depth: int
+) -> None:
+    network = load_network(mlp(tmp_path / "n.onnx", [5, *[9] * depth, 3], seed))
+    centre = np.random.default_rng(seed).standard_normal(5)
+    assert_contains(network, box_around(centre, radius), method, Arithmetic.REAL, torch.float64, seed)
+
+
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@SETTINGS
+@given(seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 0.01, 0.3]), side=st.sampled_from([5, 6, 7]))
+def test_residual_convolutional_values_lie_inside(
+    tmp_path: Path, method: Method, seed: int, radius: float, side: int
+) -> None:
+    network = load_network(convnet(tmp_path / "n.onnx", seed, side=side))
+    centre = np.random.default_rng(seed).standard_normal(2 * side * side)
+    assert_contains(network, box_around(centre, radius), method, Arithmetic.REAL, torch.float64, seed)
+
+
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@SETTINGS
+@given(seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 1e-7, 0.02]))
+def test_float32_values_lie_inside_the_float32_bounds(
+    tmp_path: Path, method: Method, seed: int, radius: float
+) -> None:
+    """A point box in float32 has no width but the rounding's, so an error term too small would show."""
+    network = load_network(convnet(tmp_path / "n.onnx", seed))
+    centre = np.random.default_rng(seed).standard_normal(72).astype(np.float32).astype(np.float64)
+    assert_contains(network, box_around(centre, radius), method, Arithmetic.FLOAT32, torch.float32, seed)
+
+
+def test_crown_is_never_looser_than_intervals_on_a_deep_network(tmp_path: Path) -> None:
+    network = load_network(mlp(tmp_path / "n.onnx", [6, 20, 20, 20, 4], 3))
+    box = box_around(np.zeros(6), 0.3)
+    engine = engine_of(network)
+    ibp, crown = engine.context(box, Method.IBP), engine.context(box, Method.CROWN)
+    for name, interval in ibp.intervals.items():
+        assert bool((crown.intervals[name].lower >= interval.lower).all()), name
+        assert bool((crown.intervals[name].upper <= interval.upper).all()), name
+    rows = [LinearConstraint(np.array([0, 1]), np.array([1.0, -1.0]), bound=0)]  # type: ignore[arg-type]
+    assert engine.margins(crown, rows).item() > engine.margins(ibp, rows, relax=False).item()
+
+
+def test_a_linear_network_is_bounded_exactly_up_to_rounding(tmp_path: Path) -> None:
+    network = load_network(mlp(tmp_path / "n.onnx", [4, 3], 1))
+    box = box_around(np.array([0.5, -1.0, 2.0, 0.0]), np.array([0.1, 0.2, 0.0, 1.0]))
+    context = engine_of(network).context(box, Method.CROWN)
+    weight = network.constants["W1"].astype(np.float64)
+    bias = network.constants["b1"].astype(np.float64)
+    centre, radius = (box.lower + box.upper) / 2, (box.upper - box.lower) / 2
+    lower = weight @ centre + bias - np.abs(weight) @ radius
+    np.testing.assert_allclose(context.intervals["y"].lower.flatten().numpy(), lower, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("chunk_rows", [16, 32, 64, 256])
+def test_bounds_are_the_same_bits_for_every_chunk_size(tmp_path: Path, chunk_rows: int) -> None:
+    """Rows are independent, and a product of 16 rows or more takes the same kernel."""
+    network = load_network(mlp(tmp_path / "n.onnx", [40, 128, 128, 10], 5))
+    box = box_around(np.random.default_rng(0).standard_normal(40), 0.05)
+    reference = engine_of(network, chunk_rows=128).context(box, Method.CROWN)
+    other = engine_of(network, chunk_rows=chunk_rows).context(box, Method.CROWN)
+    for name, interval in reference.intervals.items():
+        assert torch.equal(interval.lower, other.intervals[name].lower), name
+        assert torch.equal(interval.upper, other.intervals[name].upper), name

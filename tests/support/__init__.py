@@ -1,0 +1,1 @@
+"""What several tests build: small networks as ONNX files, and properties as text."""

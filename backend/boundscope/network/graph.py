@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from boundscope.errors import NetworkError
+
 if TYPE_CHECKING:
     import torch
 
@@ -67,6 +69,8 @@ class Network:
     tensors: Mapping[str, TensorInfo]
     source: str = ""  # path of the file it came from, for replay
     node_by_output: Mapping[str, Node] = field(default_factory=dict)
+    # Folded constants whose value is rounded: largest |value in the file's dtype − value in float64|, by name.
+    rounded_constants: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def input_count(self) -> int:
@@ -86,7 +90,57 @@ class Network:
     ) -> dict[str, torch.Tensor]:
         """Run the graph. `inputs` have each network input's shape; returns the outputs by name.
 
-        `constants` overrides the constants as torch tensors (float64 copies, or on another device);
-        `visit` is called after every node with its outputs.
+        `constants` overrides the constants as torch tensors (float64 copies, or on another device); floating
+        constants that it leaves out are converted to the inputs' dtype and device. `visit` is called after
+        every node with its outputs. Intermediate tensors are freed after their last use.
+
+        Raises:
+            NetworkError: an input is missing or has another shape.
         """
-        raise NotImplementedError
+        import torch
+
+        values = self._checked_inputs(inputs)
+        first = values[self.inputs[0].name]
+        in_file_dtype = first.dtype == torch.from_numpy(np.zeros(0, self.inputs[0].dtype)).dtype
+        dtype = None if in_file_dtype else first.dtype
+        given = constants or {}
+
+        def value_of(name: str) -> torch.Tensor | None:
+            if not name:
+                return None
+            if name in values:
+                return values[name]
+            if name in given:
+                return given[name]
+            return _converted(torch.from_numpy(self.constants[name]), dtype).to(first.device)
+
+        kept = {info.name for info in self.outputs}
+        last_use = {name: i for i, node in enumerate(self.nodes) for name in node.inputs}
+        for i, node in enumerate(self.nodes):
+            arguments = [value_of(name) for name in node.inputs]
+            results = tuple(_converted(result, dtype) for result in node.op.evaluate(arguments))
+            if visit is not None:
+                visit(node, results)
+            values.update((name, r) for name, r in zip(node.outputs, results, strict=False) if name)
+            for name in (*node.inputs, *node.outputs):
+                if name not in kept and last_use.get(name, i) == i:
+                    values.pop(name, None)
+        outputs = {name: value_of(name) for name in kept}
+        return {info.name: out for info in self.outputs if (out := outputs[info.name]) is not None}
+
+    def _checked_inputs(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The network's inputs by name, their shapes checked."""
+        for info in self.inputs:
+            if info.name not in inputs:
+                raise NetworkError(f"network '{self.name}' needs a value for its input '{info.name}'")
+            shape = tuple(inputs[info.name].shape)
+            if shape != info.shape:
+                raise NetworkError(
+                    f"input '{info.name}' of network '{self.name}' has shape {list(info.shape)}; got {list(shape)}"
+                )
+        return {info.name: inputs[info.name] for info in self.inputs}
+
+
+def _converted(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    """Floating tensors in the dtype of the evaluation (None: the file's own), all others as they are."""
+    return tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor

@@ -1,0 +1,176 @@
+"""Runs a job in this process tree, or on a daemon, and hands back everything that it said."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from boundscope.cli.interrupt import stop_on_signal
+from boundscope.cli.progress import ProgressLine
+from boundscope.cli.recorder import Recorder
+from boundscope.errors import CancelledError, DaemonError, RankFailedError
+from boundscope.monitor import Monitor
+from boundscope.protocol import (
+    EpsilonBall,
+    EventBatch,
+    JobChanged,
+    JobInfo,
+    JobState,
+    PropertyFile,
+    StateChanged,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.records import JobRecord
+from boundscope.worker.files import JobFiles
+
+if TYPE_CHECKING:
+    from boundscope.client import Client
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A run that gave a result."""
+
+    info: JobInfo
+    record: JobRecord
+    result: VerifyResult
+
+
+def title_of(job: VerifyJob) -> str:
+    return f"{job.network.name} · {property_name(job)}"
+
+
+def property_name(job: VerifyJob) -> str:
+    source = job.property
+    return source.file.name if isinstance(source, PropertyFile) else f"ε-ball around {source.center.name}"
+
+
+# ---------------------------------------------------------------- here
+
+
+def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
+    """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
+    created_s = time.time()
+    with ProgressLine() as line:
+        recorder = Recorder(line.take)
+        recorder.add(-1, StateChanged(state=JobState.RUNNING))
+        result = (
+            _one_rank(job, files, recorder, line) if job.ranks == 1 else _ranks(job, files, recorder, line)
+        )
+        recorder.add(0, result)
+        recorder.add(-1, StateChanged(state=JobState.FINISHED))
+    info = JobInfo(
+        id="terminal",
+        kind="verify",
+        title=title_of(job),
+        state=JobState.FINISHED,
+        job=job,
+        created_s=created_s,
+        started_s=created_s,
+        ended_s=time.time(),
+        last_number=recorder.record.last_number,
+        verdict=result.verdict,
+        host=socket.gethostname(),
+    )
+    return Outcome(info, recorder.record, result)
+
+
+def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, line: ProgressLine) -> VerifyResult:
+    from boundscope.sharding.ranks import RankGroup
+    from boundscope.worker.verify import run_verify
+
+    monitor = Monitor(lambda event: recorder.add(0, event), timeout_s=job.timeout_s)
+    with stop_on_signal(monitor.cancel, line.say):
+        return run_verify(job, files, monitor, RankGroup())
+
+
+def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, line: ProgressLine) -> VerifyResult:
+    from boundscope.worker.local import run_local
+
+    cancel = threading.Event()
+    with stop_on_signal(cancel.set, line.say):
+        return run_local(job, files, recorder.add, cancel=cancel)
+
+
+# ---------------------------------------------------------------- on a daemon
+
+
+def connect(home: Path | None, *, start: bool = True) -> Client:
+    """A client of the daemon of this home (None: the user's), started where it does not run and `start`."""
+    from boundscope import client
+
+    place = client.home_path() if home is None else home.absolute()
+    if start:
+        connection = client.ensure_local_daemon(place)
+    else:
+        connection = client.read_connection_file(client.connection_path(place))
+    return client.Client.connect(connection)
+
+
+def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | None) -> Outcome:
+    """Upload what the daemon lacks, submit, follow to the end; Ctrl+C cancels the job there."""
+    client = connect(home)
+    try:
+        with ProgressLine() as line:
+            return _follow(client, job, files, line)
+    finally:
+        client.close()
+
+
+def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine) -> Outcome:
+    stop = threading.Event()
+    with stop_on_signal(stop.set, line.say):
+        network, source = client.upload(files.network), client.upload(files.property)
+        named = (
+            msgspec.structs.replace(job.property, center=source)
+            if isinstance(job.property, EpsilonBall)
+            else PropertyFile(file=source)
+        )
+        sent = msgspec.structs.replace(job, network=network, property=named)
+        if stop.is_set():
+            raise CancelledError("stopped before the job was sent")
+        info = client.submit(sent, title_of(job))
+        line.say(f"job {info.id} on {info.host or 'the daemon'}")
+        recorder = Recorder(line.take)
+        client.subscribe(info.id)
+        asked = False
+        while not info.state.ended:
+            if stop.is_set() and not asked:
+                client.cancel(info.id)
+                asked = True
+            info = _poll(client, info, recorder)
+    for record in client.events(info.id, after=recorder.record.last_number):
+        recorder.take(record)
+    return outcome_of(info, recorder.record)
+
+
+def _poll(client: Client, info: JobInfo, recorder: Recorder) -> JobInfo:
+    for message in client.poll(0.2):
+        if isinstance(message, EventBatch) and message.job_id == info.id:
+            if message.skipped:
+                for record in client.events(info.id, after=recorder.record.last_number):
+                    recorder.take(record)
+            for record in message.records:
+                recorder.take(record)
+        elif isinstance(message, JobChanged) and message.info.id == info.id:
+            if message.deleted:
+                raise DaemonError(f"job {info.id} was deleted while it was followed")
+            info = message.info
+    return info
+
+
+def outcome_of(info: JobInfo, record: JobRecord) -> Outcome:
+    """The outcome of an ended job; an error that says why where it gave no result."""
+    if record.result is not None:
+        return Outcome(info, record, record.result)
+    cause = info.cause or record.state_reason or "it gave no reason"
+    if info.state is JobState.CANCELLED:
+        raise CancelledError(f"job {info.id} was cancelled")
+    raise RankFailedError(f"job {info.id} ended without a result: {cause}")

@@ -1,0 +1,248 @@
+"""The words of the command line: commands, options and their help."""
+
+from __future__ import annotations
+
+import argparse
+import enum
+import re
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import NoReturn
+
+from boundscope import __version__, capabilities
+from boundscope.cli.output import complain, read_size
+from boundscope.errors import UsageError
+from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Sharding
+
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+
+EXIT_STATUS = """\
+exit status:
+  0 verified   10 violated   20 unknown   21 timeout   22 out of memory
+  1 error       2 usage     130 stopped by Ctrl+C
+"""
+
+VERIFY_EXAMPLES = """\
+examples:
+  boundscope verify net.onnx property.vnnlib
+  boundscope verify net.onnx property.vnnlib.gz --method crown --sharding rows --ranks 2
+  boundscope verify net.onnx --ball image.png --epsilon 0.03 --label 7 --clip 0 1
+  boundscope verify net.onnx property.vnnlib --json - | jq .verdict
+
+"""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse with one-sentence errors in our own voice."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message.removeprefix('argument ')}\nSee `{self.prog} --help`.")
+        sys.exit(EXIT_USAGE)
+
+
+def build() -> argparse.ArgumentParser:
+    """The whole parser; each command sets `run` to a function of the parsed arguments."""
+    parser = Parser(
+        prog="boundscope",
+        description="Prove how far a neural network can be trusted.",
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"boundscope {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
+    _add_verify(_command(commands, "verify", "prove or refute a property of a network", "verify"))
+    _add_example(_command(commands, "example", "run an example that comes with Boundscope", "example"))
+    _add_open(_command(commands, "open", "open the workbench, with these files if given", "workbench"))
+    _add_jobs(_command(commands, "jobs", "list the jobs of the daemon", "jobs", "run_jobs"))
+    _add_export(
+        _command(commands, "export", "write what a job of the daemon found to files", "jobs", "run_export")
+    )
+    _add_daemon(_command(commands, "daemon", "start, stop or look at the daemon", "daemon"))
+    _add_doctor(_command(commands, "doctor", "say what is missing on this machine, and the remedy", "doctor"))
+    return parser
+
+
+def _command(
+    commands: argparse._SubParsersAction[Parser], name: str, help: str, module: str, function: str = "run"
+) -> argparse.ArgumentParser:
+    """One subparser; its module is imported only when the command is run."""
+    parser = commands.add_parser(
+        name,
+        help=help,
+        description=help[0].upper() + help[1:] + ".",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+
+    def run(arguments: argparse.Namespace) -> int:
+        entry: Callable[[argparse.Namespace], int] = getattr(
+            import_module(f"boundscope.cli.{module}"), function
+        )
+        return entry(arguments)
+
+    parser.set_defaults(run=run)
+    parser.add_argument("--debug", action="store_true", help="show Python's traceback when something fails")
+    return parser
+
+
+# ---------------------------------------------------------------- values
+
+
+def decimal(text: str) -> str:
+    """A decimal number, kept as written."""
+    if not _DECIMAL.fullmatch(text):
+        hint = "; write the quotient out as a decimal number" if "/" in text else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is not a decimal number{hint}")
+    return text
+
+
+def decimals(text: str) -> tuple[str, ...]:
+    return tuple(decimal(part.strip()) for part in text.split(","))
+
+
+def real(text: str) -> float:
+    return float(decimal(text))
+
+
+def whole(text: str) -> int:
+    if not re.fullmatch(r"[+-]?\d+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
+    return int(text)
+
+
+def member(kind: type[enum.StrEnum]) -> Callable[[str], enum.StrEnum]:
+    """A reader of one of the enumeration's values."""
+
+    def read(text: str) -> enum.StrEnum:
+        if text not in [value.value for value in kind]:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(kind)}")
+        return kind(text)
+
+    return read
+
+
+def size(text: str) -> int:
+    try:
+        return read_size(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+# ---------------------------------------------------------------- commands
+
+
+def _add_verify(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = VERIFY_EXAMPLES + EXIT_STATUS
+    parser.add_argument("network", metavar="NET", type=Path, help="ONNX file, plain or .gz")
+    parser.add_argument(
+        "property",
+        metavar="PROPERTY",
+        type=Path,
+        nargs="?",
+        help="VNN-LIB file, plain or .gz (or give --ball)",
+    )
+
+    ball = parser.add_argument_group("an ε-ball in place of PROPERTY")
+    ball.add_argument(
+        "--ball", metavar="CENTER", type=Path, help="its centre: .npy, or .png with pixels / 255"
+    )
+    ball.add_argument("--epsilon", metavar="E", type=decimal, help="radius in the L∞ norm, a decimal number")
+    ball.add_argument("--label", metavar="K", type=whole, help="the output that must stay the largest")
+    ball.add_argument(
+        "--clip", metavar=("LO", "HI"), nargs=2, type=decimal, help="keep every input within LO and HI"
+    )
+    ball.add_argument("--mean", metavar="M,…", type=decimals, default=(), help="subtracted, per channel")
+    ball.add_argument("--std", metavar="S,…", type=decimals, default=(), help="then divided by, per channel")
+
+    how = parser.add_argument_group("how")
+    for name, kind, available, default in (
+        ("method", Method, capabilities.METHODS, Method.CROWN),
+        ("engine", Engine, capabilities.ENGINES, Engine.NATIVE),
+        ("sharding", Sharding, capabilities.SHARDINGS, Sharding.NONE),
+        ("arithmetic", Arithmetic, capabilities.ARITHMETICS, Arithmetic.REAL),
+    ):
+        later = [choice for choice in kind if choice not in available]
+        help = f"{', '.join(available)} (default: {default}"
+        help += f"; not in this version yet: {', '.join(later)})" if later else ")"
+        how.add_argument(f"--{name}", metavar=name.upper(), type=member(kind), default=default, help=help)
+    how.add_argument("--ranks", metavar="P", type=whole, default=1, help="processes of the job (default: 1)")
+    how.add_argument("--timeout", metavar="S", type=real, default=300.0, help="seconds (default: 300)")
+    how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")
+    how.add_argument("--chunk-rows", metavar="R", type=whole, help="rows carried together, a multiple of 16")
+    how.add_argument(
+        "--memory-budget", metavar="SIZE", type=size, help="per rank, as 2GiB (default: half of free)"
+    )
+    how.add_argument("--threads", metavar="T", type=whole, help="per rank (default: cores / ranks)")
+    _add_daemon_choice(how, "send it to the daemon instead of running it in this process")
+
+    out = parser.add_argument_group("what is written")
+    out.add_argument(
+        "--json", metavar="FILE", help="the result as one JSON object; - for standard output alone"
+    )
+    out.add_argument("--csv", metavar="DIR", type=Path, help="one CSV a table")
+    out.add_argument("--report", metavar="DIR", type=Path, help="HTML page, pictures and CSV")
+
+
+def _add_daemon_choice(group: argparse._ArgumentGroup, help: str) -> None:
+    group.add_argument(
+        "--daemon", metavar="HOME", nargs="?", type=Path, const=Path(), help=f"{help}; HOME is its folder"
+    )
+
+
+def _add_home(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--home",
+        metavar="HOME",
+        type=Path,
+        help="the daemon's folder (default: $BOUNDSCOPE_HOME, or the user's)",
+    )
+
+
+def _add_example(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("name", metavar="NAME", nargs="?", help="which (default: digits-robust); see --list")
+    parser.add_argument("--list", action="store_true", help="list the examples")
+    parser.add_argument(
+        "--report", metavar="DIR", type=Path, help="where its report goes (default: boundscope-report/NAME)"
+    )
+
+
+def _add_open(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("network", metavar="NET", type=Path, nargs="?", help="ONNX file, plain or .gz")
+    parser.add_argument(
+        "property", metavar="PROPERTY", type=Path, nargs="?", help="VNN-LIB file, plain or .gz"
+    )
+    parser.add_argument("--example", metavar="NAME", help="open an example; see `boundscope example --list`")
+    parser.add_argument("--run", dest="run_now", action="store_true", help="run it at once")
+    _add_home(parser)
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
+    _add_home(parser)
+
+
+def _add_export(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="a job's id, the start of one, or `last`")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--all", metavar="DIR", type=Path, help="HTML page, pictures, CSV and JSON")
+    what.add_argument("--csv", metavar="DIR", type=Path, help="one CSV a table")
+    what.add_argument("--json", metavar="FILE", help="the result as one JSON object; - for standard output")
+    _add_home(parser)
+
+
+def _add_daemon(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "action",
+        choices=("start", "stop", "status", "run"),
+        help="start it in the background, stop it, say how it does, or run it in this terminal",
+    )
+    parser.add_argument("--force", action="store_true", help="stop it although jobs run")
+    _add_home(parser)
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    _add_home(parser)

@@ -1,0 +1,74 @@
+"""Progress of a run on standard error, on a terminal only."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from boundscope.cli.output import complain, seconds_text
+from boundscope.protocol import EventRecord, LogLine, Progress
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Display
+
+
+class ProgressLine(AbstractContextManager["ProgressLine"]):
+    """One live line: stage, bar, time so far and time to go. Off a terminal it only passes warnings on."""
+
+    def __init__(self) -> None:
+        self._display = _display() if sys.stderr.isatty() else None
+        self._task = None if self._display is None else self._display.add_task("starting", total=None, eta="")
+
+    def __enter__(self) -> Self:
+        if self._display is not None:
+            self._display.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+    def take(self, record: EventRecord) -> None:
+        """Show what one event says; any thread."""
+        event = record.event
+        if isinstance(event, LogLine) and event.level in ("warning", "error"):
+            self._say(f"{event.level}: {event.text}")
+        elif isinstance(event, Progress) and self._display is not None and self._task is not None:
+            self._display.update(
+                self._task,
+                description=event.stage,
+                completed=event.done,
+                total=event.total or None,
+                eta="" if event.eta_s is None else f"about {seconds_text(event.eta_s)} to go",
+            )
+
+    def say(self, text: str) -> None:
+        """A word about the run itself, on a terminal only."""
+        if self._display is not None:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
+        if self._display is None:
+            complain(text)
+        else:
+            self._display.console.print(f"boundscope: {text}", highlight=False, markup=False)
+
+
+def _display() -> Display:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress as RichProgress
+
+    return RichProgress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[eta]}", markup=False),
+        console=Console(stderr=True),
+        transient=True,
+    )

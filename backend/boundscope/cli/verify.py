@@ -1,0 +1,165 @@
+"""`boundscope verify`: read the options, check them, run, and write what was found."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import msgspec
+
+from boundscope import __version__, capabilities
+from boundscope.cli import inputs, results
+from boundscope.cli.execution import Outcome, run_here, run_on_daemon
+from boundscope.command import command_line
+from boundscope.errors import BoundscopeError, CancelledError, UsageError
+from boundscope.protocol import (
+    EpsilonBall,
+    Margin,
+    PropertyFile,
+    PropertySource,
+    Seconds,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.worker.files import JobFiles
+
+_BALL_ONLY = ("epsilon", "label", "clip", "mean", "std")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Exit status by verdict; a foreseeable failure is the verdict `error`, also in the JSON."""
+    check_options(arguments)
+    prepare_outputs(arguments)
+    files = JobFiles(network=arguments.network, property=arguments.ball or arguments.property)
+    try:
+        job = read_job(arguments)
+        if arguments.daemon is None:
+            outcome = run_here(job, files)
+        else:
+            home = None if arguments.daemon == Path() else arguments.daemon
+            outcome = run_on_daemon(job, files, home)
+    except (UsageError, CancelledError):
+        raise
+    except BoundscopeError as error:
+        if arguments.json is not None:
+            results.write_json(failed(str(error)), arguments.json)
+        raise
+    write(outcome, files, arguments)
+    return outcome.result.verdict.exit_code
+
+
+def check_options(arguments: argparse.Namespace) -> None:
+    """UsageError for options that do not go together."""
+    if arguments.ball is not None:
+        if arguments.property is not None:
+            raise UsageError("give PROPERTY or --ball, not both")
+        for name in ("epsilon", "label"):
+            if getattr(arguments, name) is None:
+                raise UsageError(f"--ball needs --{name}")
+    elif arguments.property is None:
+        daemon = arguments.daemon
+        if daemon is not None and daemon.is_file():
+            raise UsageError(f"--daemon took {daemon} for its folder; write --daemon after NET and PROPERTY")
+        raise UsageError("give PROPERTY, a VNN-LIB file, or --ball CENTER --epsilon E --label K")
+    else:
+        for name in _BALL_ONLY:
+            if getattr(arguments, name):
+                raise UsageError(f"--{name} goes with --ball, not with PROPERTY")
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
+    if arguments.clip and float(arguments.clip[0]) > float(arguments.clip[1]):
+        raise UsageError(f"--clip {' '.join(arguments.clip)}: LO must not be above HI")
+    inputs.check_order(arguments.network, arguments.property)
+
+
+def prepare_outputs(arguments: argparse.Namespace) -> None:
+    """Make the folders now, so that a long run is not lost for want of a place to write to."""
+    for option in ("csv", "report"):
+        folder = getattr(arguments, option)
+        if folder is None:
+            continue
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"--{option} {folder} cannot be made a folder: {error.strerror}") from None
+    if arguments.json not in (None, "-"):
+        target = Path(arguments.json)
+        if target.is_dir():
+            raise UsageError(f"--json {target} is a folder; name a file, or - for standard output")
+        if not os.access(target if target.exists() else target.parent, os.W_OK):
+            raise UsageError(f"--json {target} cannot be written; name a file in a folder that exists")
+
+
+def read_job(arguments: argparse.Namespace) -> VerifyJob:
+    """The job that the options describe, with its files hashed and its capabilities checked."""
+    job = VerifyJob(
+        network=inputs.describe(arguments.network, "NET"),
+        property=_property_source(arguments),
+        method=arguments.method,
+        engine=arguments.engine,
+        sharding=arguments.sharding,
+        ranks=arguments.ranks,
+        arithmetic=arguments.arithmetic,
+        timeout_s=arguments.timeout,
+        seed=arguments.seed,
+        chunk_rows=arguments.chunk_rows,
+        memory_budget_bytes=arguments.memory_budget,
+        threads_per_rank=arguments.threads,
+    )
+    capabilities.check(job)
+    return job
+
+
+def _property_source(arguments: argparse.Namespace) -> PropertySource:
+    if arguments.ball is None:
+        return PropertyFile(file=inputs.describe(arguments.property, "PROPERTY"))
+    lower, upper = arguments.clip or (None, None)
+    return EpsilonBall(
+        center=inputs.describe(arguments.ball, "CENTER"),
+        epsilon=arguments.epsilon,
+        label=arguments.label,
+        lower=lower,
+        upper=upper,
+        mean=arguments.mean,
+        std=arguments.std,
+    )
+
+
+def failed(reason: str) -> VerifyResult:
+    """What `--json` says when there was nothing to run."""
+    return VerifyResult(
+        verdict=Verdict.ERROR,
+        reason=reason,
+        arithmetic="",
+        margin=Margin(smallest=None),
+        seconds=Seconds(load=0.0, parse=0.0, solve=0.0),
+        peak_bytes=(),
+        counterexample=None,
+        versions={"boundscope": __version__},
+        command="",
+    )
+
+
+def write(outcome: Outcome, files: JobFiles, arguments: argparse.Namespace) -> None:
+    """Summary, JSON, CSV and report, as asked for; `command` names the files as the user did."""
+    command = (
+        command_line(outcome.info.job, files.network, files.property)
+        if isinstance(outcome.info.job, VerifyJob)
+        else ""
+    )
+    result = msgspec.structs.replace(outcome.result, command=command)
+    outcome.record.result = result
+    if arguments.json != "-":
+        results.print_summary(result, outcome.record)
+    if arguments.json is not None:
+        results.write_json(result, arguments.json)
+    if arguments.csv is not None:
+        results.write_csv(outcome.record.tables(), arguments.csv)
+    if arguments.report is not None:
+        from boundscope.report import write_report
+
+        written = write_report(outcome.record, outcome.info, arguments.report)
+        if arguments.json != "-":
+            print(f"{'report':<16}{written[0]}")

@@ -1,0 +1,44 @@
+"""The shell line that reproduces a job. Imports neither torch nor Qt."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from boundscope.protocol import EpsilonBall, VerifyJob
+
+
+def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> str:
+    """`boundscope verify …` for a POSIX shell; `property` is the property file, or an ε-ball's centre.
+
+    What decides the verdict is always written out, so that the line keeps its meaning when defaults change;
+    what only decides speed and memory is written where it was chosen.
+    """
+    words = ["boundscope", "verify", str(network)]
+    if isinstance(job.property, EpsilonBall):
+        words += _ball_options(job.property, property)
+    else:
+        words.append(str(property))
+    words += ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
+    words += ["--timeout", f"{job.timeout_s:g}", "--seed", str(job.seed)]
+    if job.sharding != "none" or job.ranks != 1:
+        words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
+    for option, value in (
+        ("--chunk-rows", job.chunk_rows),
+        ("--memory-budget", job.memory_budget_bytes),
+        ("--threads", job.threads_per_rank),
+    ):
+        if value is not None:
+            words += [option, str(value)]
+    return shlex.join(words)
+
+
+def _ball_options(ball: EpsilonBall, center: str | Path) -> list[str]:
+    words = ["--ball", str(center), f"--epsilon={ball.epsilon}", "--label", str(ball.label)]
+    if ball.lower is not None and ball.upper is not None:
+        words += ["--clip", ball.lower, ball.upper]
+    if ball.mean:
+        words.append(f"--mean={','.join(ball.mean)}")
+    if ball.std:
+        words.append(f"--std={','.join(ball.std)}")
+    return words

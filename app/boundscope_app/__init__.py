@@ -1,0 +1,1 @@
+"""The Boundscope workbench: a Qt window onto a daemon. Imports no torch."""

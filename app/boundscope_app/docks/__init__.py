@@ -1,0 +1,1 @@
+"""The dock widgets around the centre, one a file."""

@@ -1,0 +1,171 @@
+"""The options of a run, each explained in one line; what this version cannot do is shown as such."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from PySide6.QtCore import QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QStandardItem, QStandardItemModel
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QFormLayout, QLabel, QSpinBox, QWidget
+
+from boundscope import capabilities
+from boundscope.protocol import Arithmetic, Engine, Method, Sharding
+from boundscope_app.draft import Options
+
+NOT_YET = "not in this version yet"
+METHODS: dict[str, tuple[str, str]] = {
+    Method.IBP: ("IBP", "Interval bounds, layer by layer: fastest, loosest"),
+    Method.CROWN: ("CROWN", "Linear bounds carried backward to the input: fast and much tighter"),
+    Method.ALPHA_CROWN: ("α-CROWN", "CROWN with slopes that are optimised: tighter, slower"),
+    Method.COMPLETE: ("Complete", "Branch and bound until the property is decided or time is up"),
+}
+ENGINES: dict[str, tuple[str, str]] = {
+    Engine.NATIVE: ("native", "Boundscope’s own bound engine"),
+    Engine.AUTO_LIRPA: ("auto_LiRPA", "The reference engine, as a second opinion"),
+}
+SHARDINGS: dict[str, tuple[str, str]] = {
+    Sharding.NONE: ("none", "One rank holds and computes everything"),
+    Sharding.ROWS: ("rows", "Ranks share the rows being bounded; each holds all weights"),
+    Sharding.FSDP: ("FSDP", "Ranks hold shards of the weights and gather them layer by layer"),
+    Sharding.TP: ("TP", "Ranks split each layer’s neurons (tensor parallel)"),
+    Sharding.TP_EXACT: ("TP, exact order", "Tensor parallel with sums in the order of one rank"),
+}
+ARITHMETICS: dict[str, tuple[str, str]] = {
+    Arithmetic.REAL: ("real numbers", "The verdict speaks of the network in exact real arithmetic"),
+    Arithmetic.FLOAT32: (
+        "float32, any order",
+        "The verdict also covers rounding of float32 in any order of summation",
+    ),
+}
+HINTS: dict[str, str] = {
+    "Method": "How the bounds are computed: IBP is fastest, CROWN tighter.",
+    "Engine": "Which program computes the bounds.",
+    "Sharding": "How the work is shared between ranks.",
+    "Ranks": "Processes that compute together; more than one needs a sharding.",
+    "Arithmetic": "The arithmetic that the verdict speaks of.",
+    "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
+    "Seed": "Start of the random choices of the attack; the same seed gives the same run.",
+}
+MOST_RANKS = 4096
+MOST_SECONDS = 30 * 24 * 3600.0
+MOST_SEED = 2**31 - 1
+
+
+class Choices(QWidget):
+    """Method, engine, sharding, ranks, arithmetic, time limit and seed; `changed` when one of them is."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.method = _combo(METHODS, capabilities.METHODS)
+        self.engine = _combo(ENGINES, capabilities.ENGINES)
+        self.sharding = _combo(SHARDINGS, capabilities.SHARDINGS)
+        self.ranks = QSpinBox()
+        self.ranks.setRange(1, MOST_RANKS)
+        self.arithmetic = _combo(ARITHMETICS, capabilities.ARITHMETICS)
+        self.timeout = QDoubleSpinBox()
+        self.timeout.setRange(0.1, MOST_SECONDS)
+        self.timeout.setDecimals(1)
+        self.timeout.setSuffix(" s")
+        self.timeout.setStepType(QDoubleSpinBox.StepType.AdaptiveDecimalStepType)
+        self.seed = QSpinBox()
+        self.seed.setRange(0, MOST_SEED)
+        form = QFormLayout(self)
+        form.setContentsMargins(0, 0, 0, 0)
+        form.setSpacing(6)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for name, field in self.fields().items():
+            _explain(field, name)
+            label = QLabel(name, self)
+            label.setBuddy(field)
+            label.setToolTip(HINTS[name])
+            form.addRow(label, field)
+        for combo in (self.method, self.engine, self.sharding, self.arithmetic):
+            combo.currentIndexChanged.connect(self._on_change)
+        for number in (self.ranks, self.timeout, self.seed):
+            number.valueChanged.connect(self._on_change)
+        self.set_options(Options())
+
+    def fields(self) -> dict[str, QWidget]:
+        return {
+            "Method": self.method,
+            "Engine": self.engine,
+            "Sharding": self.sharding,
+            "Ranks": self.ranks,
+            "Arithmetic": self.arithmetic,
+            "Time limit": self.timeout,
+            "Seed": self.seed,
+        }
+
+    @property
+    def options(self) -> Options:
+        return Options(
+            method=Method(self.method.currentData()),
+            engine=Engine(self.engine.currentData()),
+            sharding=Sharding(self.sharding.currentData()),
+            ranks=self.ranks.value(),
+            arithmetic=Arithmetic(self.arithmetic.currentData()),
+            timeout_s=self.timeout.value(),
+            seed=self.seed.value(),
+        )
+
+    def set_options(self, options: Options) -> None:
+        with QSignalBlocker(self):
+            _choose(self.method, options.method)
+            _choose(self.engine, options.engine)
+            _choose(self.sharding, options.sharding)
+            self.ranks.setValue(options.ranks)
+            _choose(self.arithmetic, options.arithmetic)
+            self.timeout.setValue(options.timeout_s)
+            self.seed.setValue(options.seed)
+        self._on_change()
+
+    def _on_change(self) -> None:
+        alone = self.sharding.currentData() == Sharding.NONE
+        if alone and self.ranks.value() != 1:
+            with QSignalBlocker(self.ranks):
+                self.ranks.setValue(1)
+        self.ranks.setEnabled(not alone)
+        why = "Choose a sharding to use more than one rank." if alone else HINTS["Ranks"]
+        self.ranks.setToolTip(why)
+        self.ranks.setStatusTip(why)
+        self.changed.emit()
+
+
+def _explain(field: QWidget, name: str) -> None:
+    field.setAccessibleName(name)
+    field.setAccessibleDescription(HINTS[name])
+    field.setToolTip(HINTS[name])
+    field.setStatusTip(HINTS[name])
+    field.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
+
+
+class _Combo(QComboBox):
+    """Leaves the wheel to the scroll area, so that scrolling a form changes no choice."""
+
+    def wheelEvent(self, event: object) -> None:
+        event.ignore()  # type: ignore[attr-defined]
+
+
+def _combo(texts: Mapping[str, tuple[str, str]], available: Iterable[str]) -> QComboBox:
+    combo = _Combo()
+    model = QStandardItemModel(combo)
+    usable = set(available)
+    for value, (title, hint) in texts.items():
+        item = QStandardItem(title if value in usable else f"{title} ({NOT_YET})")
+        item.setData(value, Qt.ItemDataRole.UserRole)
+        item.setToolTip(hint if value in usable else f"{hint}; {NOT_YET}")
+        item.setData(f"{title}: {item.toolTip()}", Qt.ItemDataRole.AccessibleTextRole)
+        item.setEnabled(value in usable)
+        model.appendRow(item)
+    combo.setModel(model)
+    combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+    combo.setMinimumContentsLength(12)
+    return combo
+
+
+def _choose(combo: QComboBox, value: str) -> None:
+    index = combo.findData(value)
+    if index >= 0:
+        combo.setCurrentIndex(index)

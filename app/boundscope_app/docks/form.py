@@ -1,0 +1,261 @@
+"""The run form on the right: network, property, how to run, what was read, and the Run button."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QPalette
+from PySide6.QtWidgets import (
+    QButtonGroup,
+    QDockWidget,
+    QFormLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QPushButton,
+    QRadioButton,
+    QScrollArea,
+    QVBoxLayout,
+    QWidget,
+)
+
+from boundscope import capabilities
+from boundscope.errors import UsageError
+from boundscope_app import files
+from boundscope_app import theme as themes
+from boundscope_app.docks.ball import BallForm
+from boundscope_app.docks.choices import Choices
+from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
+from boundscope_app.link_types import Inspection
+from boundscope_app.widgets.read_back import ReadBack
+from boundscope_app.widgets.source_field import SourceField
+
+NETWORK_HINT = "The trained network: an ONNX file, plain or gzipped; external data beside it is taken along."
+PROPERTY_HINT = "What to prove: a VNN-LIB file, version 1.0 or 2.0, plain or gzipped."
+INSPECT_AFTER_MS = 250
+FILE, BALL = 0, 1
+
+
+class FormDock(QDockWidget):
+    """Signals: `inspect_wanted` (a Draft changed enough to be read back), `changed` (anything)."""
+
+    inspect_wanted = Signal()
+    changed = Signal()
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__("Run form", parent)
+        self.setObjectName("form")
+        self._inspected: Draft | None = None
+        self._blocking = ""
+        self._busy = False
+        self.network = SourceField(files.Kind.NETWORK, "Network", NETWORK_HINT, files.NETWORK_FILTER)
+        self.property_file = SourceField(
+            files.Kind.PROPERTY, "Property file", PROPERTY_HINT, files.PROPERTY_FILTER
+        )
+        self.ball = BallForm()
+        self.choices = Choices()
+        self.read_back = ReadBack()
+        self.run_button = QPushButton("Run")
+        self.copy_button = QPushButton("Copy as command line")
+        self._why = QLabel()
+        self._make_property_switch()
+        self._lay_out()
+        self._timer = QTimer(self)
+        self._timer.setSingleShot(True)
+        self._timer.setInterval(INSPECT_AFTER_MS)
+        self._timer.timeout.connect(self._inspect_now)
+        for part in (self.network, self.property_file, self.ball, self.choices):
+            part.changed.connect(self._on_change)
+        self._kinds.idToggled.connect(self._switched)
+        themes.notifier.changed.connect(self._restyle)
+        self._restyle()
+        self._on_change()
+
+    def _make_property_switch(self) -> None:
+        self._as_file = QRadioButton("VNN-LIB file")
+        self._as_ball = QRadioButton("ε-ball around an input")
+        for button, hint in (
+            (self._as_file, PROPERTY_HINT),
+            (self._as_ball, "What to prove: no input within ε of a given one changes the label."),
+        ):
+            button.setToolTip(hint)
+            button.setStatusTip(hint)
+            button.setAccessibleDescription(hint)
+        self._kinds = QButtonGroup(self)
+        self._kinds.addButton(self._as_file, FILE)
+        self._kinds.addButton(self._as_ball, BALL)
+        self._as_file.setChecked(True)
+
+    def _lay_out(self) -> None:
+        body = QWidget()
+        column = QVBoxLayout(body)
+        column.setContentsMargins(10, 8, 10, 8)
+        column.setSpacing(8)
+        network = QFormLayout()
+        network.setSpacing(6)
+        label = QLabel("Network")
+        label.setBuddy(self.network)
+        network.addRow(label, self.network)
+        switch = QHBoxLayout()
+        switch.addWidget(self._as_file)
+        switch.addWidget(self._as_ball)
+        switch.addStretch(1)
+        network.addRow("Property", switch)
+        column.addLayout(network)
+        column.addWidget(self.property_file)
+        column.addWidget(self.ball)
+        column.addWidget(_line())
+        column.addWidget(self.choices)
+        column.addWidget(_line())
+        column.addWidget(self.read_back, 1)
+        self.ball.hide()
+        self._scroll = QScrollArea()
+        self._scroll.setWidget(body)
+        self._scroll.setWidgetResizable(True)
+        self._scroll.setFrameShape(QFrame.Shape.NoFrame)
+        self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        whole = QWidget()
+        outer = QVBoxLayout(whole)
+        outer.setContentsMargins(0, 0, 0, 0)
+        outer.setSpacing(0)
+        outer.addWidget(self._scroll, 1)
+        outer.addWidget(_line())
+        outer.addLayout(self._footer())
+        self.setWidget(whole)
+
+    def _footer(self) -> QVBoxLayout:
+        self._why.setWordWrap(True)
+        self._why.setAccessibleName("Why it cannot run yet")
+        self.run_button.setAccessibleName("Run")
+        self.run_button.setDefault(True)
+        self.copy_button.setAccessibleName("Copy as command line")
+        buttons = QHBoxLayout()
+        buttons.setSpacing(8)
+        buttons.addWidget(self.run_button, 1)
+        buttons.addWidget(self.copy_button)
+        footer = QVBoxLayout()
+        footer.setContentsMargins(10, 6, 10, 10)
+        footer.setSpacing(6)
+        footer.addWidget(self._why)
+        footer.addLayout(buttons)
+        return footer
+
+    # ------------------------------------------------------------ the draft
+
+    @property
+    def draft(self) -> Draft:
+        chosen: Source | Ball | None
+        chosen = self.property_file.source if self._as_file.isChecked() else self.ball.ball
+        return Draft(self.network.source, chosen, self.choices.options)
+
+    def set_draft(self, draft: Draft) -> None:
+        """Fill the whole form, from a run that was made before for instance."""
+        with QSignalBlocker(self):
+            self.choices.set_options(draft.options)
+            self.set_network(draft.network)
+            if isinstance(draft.property_source, Ball):
+                self.ball.set_ball(draft.property_source)
+                self._as_ball.setChecked(True)
+            else:
+                self.set_property(draft.property_source)
+        self._on_change()
+
+    def set_network(self, source: Source | None) -> None:
+        self.network.set_source(source)
+
+    def set_property(self, source: Source | None) -> None:
+        self._as_file.setChecked(True)
+        self.property_file.set_source(source)
+
+    def set_center(self, source: Source) -> None:
+        self._as_ball.setChecked(True)
+        self.ball.center.set_source(source)
+
+    @property
+    def problem(self) -> str:
+        """Why the form cannot run as it stands; "" where it can."""
+        draft = self.draft
+        if draft.network is None:
+            return self.network.problem or "Choose a network to run."
+        if draft.property_source is None:
+            return "Choose a property to check."
+        if isinstance(draft.property_source, Ball) and (found := ball_problem(draft.property_source)):
+            return found
+        try:
+            capabilities.check(draft.verify_job(named_only))
+        except UsageError as error:
+            return str(error)
+        return self._blocking
+
+    def set_busy(self, busy: bool) -> None:
+        """While a run is on its way to the daemon, it is not sent twice."""
+        self._busy = busy
+        self.run_button.setText("Sending…" if busy else "Run")
+        self._show_problem()
+
+    # ------------------------------------------------------------ reading back
+
+    def show_inspection(self, inspection: Inspection) -> None:
+        """What the daemon read of the draft last asked for."""
+        self._blocking = inspection.problems[0] if inspection.problems else ""
+        self.read_back.show_inspection(inspection)
+        self._show_problem()
+
+    def inspect_again(self) -> None:
+        """Ask anew, after the connection came back for instance."""
+        self._inspected = None
+        self._on_change()
+
+    def _switched(self, which: int, checked: bool) -> None:
+        if checked:
+            self.property_file.setVisible(which == FILE)
+            self.ball.setVisible(which == BALL)
+            self._on_change()
+
+    def _on_change(self) -> None:
+        readable = self._readable()
+        if readable != self._inspected:
+            self._inspected = readable
+            self._blocking = ""
+            if readable.network is None and readable.property_source is None:
+                self._timer.stop()
+                self.read_back.show_nothing()
+            else:
+                self.read_back.show_reading()
+                self._timer.start()
+        self._show_problem()
+        self.changed.emit()
+
+    def _readable(self) -> Draft:
+        """The part of the draft that can be read back; the options play no part in it."""
+        draft = self.draft
+        chosen = draft.property_source
+        if isinstance(chosen, Ball) and (draft.network is None or ball_problem(chosen)):
+            chosen = None
+        return Draft(draft.network, chosen, Options())
+
+    @property
+    def inspect_draft(self) -> Draft:
+        return self._readable()
+
+    def _inspect_now(self) -> None:
+        self.inspect_wanted.emit()
+
+    def _show_problem(self) -> None:
+        problem = self.problem
+        self._why.setText(problem)
+        self._why.setVisible(bool(problem))
+        self.run_button.setEnabled(not problem and not self._busy)
+        self.copy_button.setEnabled(self.draft.complete)
+
+    def _restyle(self) -> None:
+        self._why.setStyleSheet(f"color: {themes.current().warn}")
+
+
+def _line() -> QFrame:
+    line = QFrame()
+    line.setFrameShape(QFrame.Shape.HLine)
+    line.setFrameShadow(QFrame.Shadow.Plain)
+    line.setForegroundRole(QPalette.ColorRole.Mid)
+    line.setFixedHeight(1)
+    return line

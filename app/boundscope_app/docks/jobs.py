@@ -1,0 +1,162 @@
+"""The jobs table below: state, verdict, progress and duration of every run, and what can be done with one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import (
+    QItemSelection,
+    QModelIndex,
+    QPersistentModelIndex,
+    QPoint,
+    QRect,
+    QSortFilterProxyModel,
+    Qt,
+    Signal,
+)
+from PySide6.QtGui import QAction, QColor, QPainter
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QDockWidget,
+    QHeaderView,
+    QLabel,
+    QMenu,
+    QStackedWidget,
+    QStyle,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QTableView,
+    QWidget,
+)
+
+from boundscope.protocol import JobInfo
+from boundscope_app import theme as themes
+from boundscope_app.docks.jobs_model import INFO_ROLE, PROGRESS, RUN, SORT_ROLE, STARTED, STATE, JobsModel
+from boundscope_app.format import progress_fraction
+from boundscope_app.runs import RunModel
+
+WIDTHS_EM = (9, 30, 9, 6, 11, 24, 9, 11, 10)
+EMPTY = "No runs yet. Choose a network and a property in the run form, then press Run (Ctrl+R)."
+
+
+class ProgressDelegate(QStyledItemDelegate):
+    """A bar behind the text while a job runs."""
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        info = index.data(INFO_ROLE)
+        if isinstance(info, JobInfo) and not info.state.ended:
+            self._paint_bar(painter, option, info)
+        super().paint(painter, option, index)
+
+    def _paint_bar(self, painter: QPainter, option: QStyleOptionViewItem, info: JobInfo) -> None:
+        theme = themes.current()
+        area: QRect = option.rect.adjusted(2, 3, -2, -3)
+        if option.state & QStyle.StateFlag.State_Selected:
+            return
+        painter.fillRect(area, QColor(theme.neutral_fill))
+        fraction = progress_fraction(info.progress)
+        if fraction is not None:
+            filled = QRect(area.topLeft(), area.size())
+            filled.setWidth(round(area.width() * fraction))
+            color = QColor(theme.accent)
+            color.setAlpha(90)
+            painter.fillRect(filled, color)
+
+
+class JobsDock(QDockWidget):
+    """`chosen` gives the id of the run to show."""
+
+    chosen = Signal(str)
+
+    def __init__(self, runs: RunModel, parent: QWidget) -> None:
+        super().__init__("Jobs", parent)
+        self.setObjectName("jobs")
+        self._runs = runs
+        self.model = JobsModel(runs, self)
+        self._proxy = QSortFilterProxyModel(self)
+        self._proxy.setSourceModel(self.model)
+        self._proxy.setSortRole(SORT_ROLE)
+        self.table = QTableView(self)
+        self._set_up_table()
+        self._empty = QLabel(EMPTY, self)
+        self._empty.setProperty("role", "muted")
+        self._empty.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._empty.setWordWrap(True)
+        self._stack = QStackedWidget(self)
+        self._stack.addWidget(self._empty)
+        self._stack.addWidget(self.table)
+        self.setWidget(self._stack)
+        self._actions: tuple[QAction, ...] = ()
+        for signal in (self.model.modelReset, self.model.rowsInserted, self.model.rowsRemoved):
+            signal.connect(self._show_state)
+        runs.selected.connect(self.show_selected)
+        runs.listed.connect(lambda: self.show_selected(runs.selected_id))
+        self._show_state()
+
+    def _set_up_table(self) -> None:
+        table = self.table
+        table.setModel(self._proxy)
+        table.setAccessibleName("Jobs")
+        table.setAccessibleDescription("All runs, newest first; choosing one shows it in the views")
+        table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+        table.setTabKeyNavigation(False)
+        table.setAlternatingRowColors(True)
+        table.setShowGrid(False)
+        table.setWordWrap(False)
+        table.setSortingEnabled(True)
+        table.sortByColumn(STARTED, Qt.SortOrder.DescendingOrder)
+        table.setItemDelegateForColumn(PROGRESS, ProgressDelegate(table))
+        table.verticalHeader().hide()
+        em = table.fontMetrics().horizontalAdvance("m")
+        table.verticalHeader().setDefaultSectionSize(round(table.fontMetrics().height() * 1.6))
+        header = table.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setSectionsMovable(True)
+        header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+        for column, width in enumerate(WIDTHS_EM):
+            header.resizeSection(column, round(width * em * 0.75))
+        header.setStretchLastSection(True)
+        header.setSectionResizeMode(RUN, QHeaderView.ResizeMode.Interactive)
+        header.setMinimumSectionSize(3 * em)
+        table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        table.customContextMenuRequested.connect(self._show_menu)
+        table.selectionModel().selectionChanged.connect(self._selection_changed)
+
+    def set_actions(self, actions: Sequence[QAction]) -> None:
+        """What the context menu of a run offers."""
+        self._actions = tuple(actions)
+
+    def tick(self) -> None:
+        """Once a second: durations move."""
+        if self.isVisible():
+            self.model.tick()
+
+    def show_selected(self, job_id: str) -> None:
+        """Mark the run that is selected elsewhere."""
+        row = self.model.row_of(job_id)
+        if row < 0:
+            self.table.clearSelection()
+            return
+        index = self._proxy.mapFromSource(self.model.index(row, STATE))
+        if index.row() != self.table.currentIndex().row() or not self.table.selectionModel().hasSelection():
+            self.table.selectRow(index.row())
+            self.table.scrollTo(index)
+
+    def _selection_changed(self, selected: QItemSelection, _deselected: QItemSelection) -> None:
+        indexes = selected.indexes()
+        if indexes:
+            self.chosen.emit(self.model.id_at(self._proxy.mapToSource(indexes[0]).row()))
+
+    def _show_menu(self, at: QPoint) -> None:
+        if self._actions and self.table.indexAt(at).isValid():
+            menu = QMenu(self)
+            menu.addActions(self._actions)
+            menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+            menu.popup(self.table.viewport().mapToGlobal(at))
+
+    def _show_state(self) -> None:
+        self._stack.setCurrentIndex(1 if self.model.rowCount() else 0)

@@ -1,0 +1,159 @@
+"""The jobs as a Qt table model, newest first."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtGui import QColor, QFont
+
+from boundscope.protocol import JobInfo, JobState, VerifyJob
+from boundscope_app import theme as themes
+from boundscope_app.format import STATE_WORDS, duration, moment, progress_text, run_seconds
+from boundscope_app.runs import RunModel
+
+COLUMNS = ("State", "Run", "Method", "Ranks", "Verdict", "Progress", "Started", "Duration", "Host")
+STATE, RUN, METHOD, RANKS, VERDICT, PROGRESS, STARTED, DURATION, HOST = range(len(COLUMNS))
+INFO_ROLE = Qt.ItemDataRole.UserRole
+SORT_ROLE = Qt.ItemDataRole.UserRole + 1
+Index = QModelIndex | QPersistentModelIndex
+
+
+class JobsModel(QAbstractTableModel):
+    """Follows a RunModel; durations of running jobs move when `tick` is called."""
+
+    def __init__(self, runs: RunModel, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._runs = runs
+        self._ids: list[str] = []
+        runs.listed.connect(self._reload)
+        runs.added.connect(self._add)
+        runs.changed.connect(self._update)
+        runs.removed.connect(self._remove)
+        themes.notifier.changed.connect(self._repaint)
+        self._reload()
+
+    def row_of(self, job_id: str) -> int:
+        """The row of a job, or -1."""
+        return self._ids.index(job_id) if job_id in self._ids else -1
+
+    def id_at(self, row: int) -> str:
+        return self._ids[row] if 0 <= row < len(self._ids) else ""
+
+    def tick(self) -> None:
+        """Let time pass for jobs that run."""
+        for row, job_id in enumerate(self._ids):
+            info = self._runs.info(job_id)
+            if info is not None and not info.state.ended:
+                self.dataChanged.emit(self.index(row, PROGRESS), self.index(row, DURATION))
+
+    # ------------------------------------------------------------ following the runs
+
+    def _reload(self) -> None:
+        self.beginResetModel()
+        self._ids = list(reversed(self._runs.ids))
+        self.endResetModel()
+
+    def _add(self, job_id: str) -> None:
+        self.beginInsertRows(QModelIndex(), 0, 0)
+        self._ids.insert(0, job_id)
+        self.endInsertRows()
+
+    def _update(self, job_id: str) -> None:
+        row = self.row_of(job_id)
+        if row >= 0:
+            self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
+
+    def _remove(self, job_id: str) -> None:
+        row = self.row_of(job_id)
+        if row >= 0:
+            self.beginRemoveRows(QModelIndex(), row, row)
+            del self._ids[row]
+            self.endRemoveRows()
+
+    def _repaint(self) -> None:
+        if self._ids:
+            self.dataChanged.emit(self.index(0, 0), self.index(len(self._ids) - 1, len(COLUMNS) - 1))
+
+    # ------------------------------------------------------------ QAbstractTableModel
+
+    def rowCount(self, parent: Index = QModelIndex()) -> int:
+        return 0 if parent.isValid() else len(self._ids)
+
+    def columnCount(self, parent: Index = QModelIndex()) -> int:
+        return 0 if parent.isValid() else len(COLUMNS)
+
+    def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
+        if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
+            return COLUMNS[section]
+        return None
+
+    def data(self, index: Index, role: int = 0) -> Any:
+        info = self._runs.info(self.id_at(index.row()))
+        if info is None:
+            return None
+        column = index.column()
+        match role:
+            case Qt.ItemDataRole.DisplayRole:
+                return _text(info, column)
+            case Qt.ItemDataRole.ForegroundRole:
+                return _color(info, column)
+            case Qt.ItemDataRole.FontRole if column == VERDICT:
+                font = QFont()
+                font.setBold(True)
+                return font
+            case Qt.ItemDataRole.TextAlignmentRole if column in (RANKS, DURATION):
+                return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
+            case Qt.ItemDataRole.ToolTipRole:
+                return info.cause or _text(info, column) or None
+            case Qt.ItemDataRole.AccessibleTextRole:
+                return f"{COLUMNS[column]}: {_text(info, column) or 'none'}"
+            case _ if role == INFO_ROLE:
+                return info
+            case _ if role == SORT_ROLE:
+                return _sort_key(info, column)
+        return None
+
+
+def _text(info: JobInfo, column: int) -> str:
+    job = info.job
+    match column:
+        case 0:
+            return STATE_WORDS[info.state]
+        case 1:
+            return info.title or info.id
+        case 2:
+            return str(job.method) if isinstance(job, VerifyJob) else info.kind
+        case 3:
+            return f"{job.ranks}" if isinstance(job, VerifyJob) else ""
+        case 4:
+            return info.verdict.replace("_", " ") if info.verdict else ""
+        case 5:
+            return info.cause if info.state.ended and info.cause else progress_text(info.progress)
+        case 6:
+            return moment(info.started_s)
+        case 7:
+            seconds = run_seconds(info, time.time())
+            return "" if seconds is None else duration(seconds)
+        case _:
+            return info.host
+
+
+def _color(info: JobInfo, column: int) -> QColor | None:
+    if column == STATE and info.state is not JobState.FINISHED:
+        return QColor(themes.current().verdict_colors(info.state)[0])
+    if column == VERDICT and info.verdict is not None:
+        return QColor(themes.current().verdict_colors(info.verdict)[0])
+    return None
+
+
+def _sort_key(info: JobInfo, column: int) -> float | str:
+    job = info.job
+    if column == RANKS:
+        return float(job.ranks) if isinstance(job, VerifyJob) else 0.0
+    if column == STARTED:
+        return info.started_s or info.created_s
+    if column == DURATION:
+        return run_seconds(info, time.time()) or 0.0
+    return _text(info, column).casefold()

@@ -1,0 +1,194 @@
+"""What the form holds before it is a job: files are paths still, or are with the daemon already. No Qt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from boundscope.command import command_line
+from boundscope.protocol import (
+    Arithmetic,
+    Engine,
+    EpsilonBall,
+    FileRef,
+    InspectJob,
+    Method,
+    PropertyFile,
+    PropertySource,
+    Sharding,
+    VerifyJob,
+)
+
+Source = Path | FileRef
+Resolve = Callable[[Source], FileRef]
+DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+
+
+@dataclass(frozen=True)
+class Ball:
+    """An ε-ball as typed: decimal texts, empty where not given."""
+
+    center: Source
+    epsilon: str
+    label: int = 0
+    lower: str = ""
+    upper: str = ""
+    mean: str = ""
+    std: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    method: Method = Method.CROWN
+    engine: Engine = Engine.NATIVE
+    sharding: Sharding = Sharding.NONE
+    ranks: int = 1
+    arithmetic: Arithmetic = Arithmetic.REAL
+    timeout_s: float = 300.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Draft:
+    network: Source | None = None
+    property_source: Source | Ball | None = None
+    options: Options = Options()
+
+    @property
+    def complete(self) -> bool:
+        return self.network is not None and self.property_source is not None
+
+    @property
+    def title(self) -> str:
+        """The two files by name, for the jobs table."""
+        if self.network is None or self.property_source is None:
+            return ""
+        if isinstance(self.property_source, Ball):
+            what = f"ε = {self.property_source.epsilon} around {source_name(self.property_source.center)}"
+        else:
+            what = source_name(self.property_source)
+        return f"{source_name(self.network)} · {what}"
+
+    def verify_job(self, resolve: Resolve) -> VerifyJob:
+        """The job, with each file turned into a reference. ValueError when a file is missing."""
+        if self.network is None or self.property_source is None:
+            raise ValueError("a job needs a network and a property")
+        options = self.options
+        return VerifyJob(
+            network=resolve(self.network),
+            property=_property_source(self.property_source, resolve),
+            method=options.method,
+            engine=options.engine,
+            sharding=options.sharding,
+            ranks=options.ranks,
+            arithmetic=options.arithmetic,
+            timeout_s=options.timeout_s,
+            seed=options.seed,
+        )
+
+    def inspect_job(self, resolve: Resolve) -> InspectJob:
+        """Reads back what there is so far; an ε-ball only beside a network, which gives its shape."""
+        ball_alone = isinstance(self.property_source, Ball) and self.network is None
+        readable = (
+            None
+            if self.property_source is None or ball_alone
+            else _property_source(self.property_source, resolve)
+        )
+        return InspectJob(network=None if self.network is None else resolve(self.network), property=readable)
+
+    def command(self) -> str:
+        """The shell line that does the same. ValueError when a file is missing."""
+        job = self.verify_job(named_only)
+        assert self.network is not None
+        assert self.property_source is not None
+        subject = (
+            self.property_source.center if isinstance(self.property_source, Ball) else self.property_source
+        )
+        return command_line(job, source_path(self.network), source_path(subject))
+
+
+def draft_of(job: VerifyJob) -> Draft:
+    """The draft that would give this job again; its files are already with the daemon."""
+    options = Options(
+        method=job.method,
+        engine=job.engine,
+        sharding=job.sharding,
+        ranks=job.ranks,
+        arithmetic=job.arithmetic,
+        timeout_s=job.timeout_s,
+        seed=job.seed,
+    )
+    if isinstance(job.property, PropertyFile):
+        return Draft(job.network, job.property.file, options)
+    ball = job.property
+    return Draft(
+        job.network,
+        Ball(
+            ball.center,
+            ball.epsilon,
+            ball.label,
+            ball.lower or "",
+            ball.upper or "",
+            ", ".join(ball.mean),
+            ", ".join(ball.std),
+        ),
+        options,
+    )
+
+
+def source_name(source: Source) -> str:
+    return source.name
+
+
+def source_path(source: Source) -> str:
+    return str(source) if isinstance(source, Path) else source.name
+
+
+def named_only(source: Source) -> FileRef:
+    """A reference that only carries a name, for what never reaches a daemon."""
+    return source if isinstance(source, FileRef) else FileRef(name=source.name, sha256="", size_bytes=0)
+
+
+def ball_problem(ball: Ball) -> str | None:
+    """What is wrong with the numbers as typed, in a sentence; None where nothing is."""
+    if not DECIMAL.fullmatch(ball.epsilon.strip()):
+        return f"ε must be a decimal number such as 0.01, not “{ball.epsilon}”."
+    if ball.epsilon.strip().startswith("-"):
+        return "ε must not be negative."
+    for name, text in (("lower clip", ball.lower), ("upper clip", ball.upper)):
+        if text.strip() and not DECIMAL.fullmatch(text.strip()):
+            return f"The {name} must be a decimal number or empty, not “{text}”."
+    if bool(ball.lower.strip()) != bool(ball.upper.strip()):
+        return "The clip range takes both ends, or neither."
+    if ball.lower.strip() and float(ball.lower) > float(ball.upper):
+        return f"The clip range is empty: {ball.lower} is above {ball.upper}."
+    for name, text in (("mean", ball.mean), ("standard deviation", ball.std)):
+        wrong = next((part for part in _decimals(text) if not DECIMAL.fullmatch(part)), None)
+        if wrong is not None:
+            return f"The {name} takes one number a channel, with commas between; “{wrong}” is none."
+    mean, std = _decimals(ball.mean), _decimals(ball.std)
+    if mean and std and len(mean) != len(std):
+        return f"Mean has {len(mean)} numbers and standard deviation {len(std)}: give one a channel in both."
+    if any(float(part) <= 0 for part in std):
+        return "Every standard deviation must be more than 0."
+    return None
+
+
+def _decimals(text: str) -> tuple[str, ...]:
+    return tuple(part for part in re.split(r"[,;\s]+", text.strip()) if part)
+
+
+def _property_source(source: Source | Ball, resolve: Resolve) -> PropertySource:
+    if not isinstance(source, Ball):
+        return PropertyFile(file=resolve(source))
+    return EpsilonBall(
+        center=resolve(source.center),
+        epsilon=source.epsilon.strip(),
+        label=source.label,
+        lower=source.lower.strip() or None,
+        upper=source.upper.strip() or None,
+        mean=_decimals(source.mean),
+        std=_decimals(source.std),
+    )

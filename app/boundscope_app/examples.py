@@ -1,0 +1,48 @@
+"""The examples that come with Boundscope: one folder each, described by example.json. No Qt."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+
+@dataclass(frozen=True)
+class Example:
+    title: str
+    description: str
+    network: Path
+    property: Path
+
+
+class _Description(msgspec.Struct):
+    title: str
+    network: str
+    property: str
+    description: str = ""
+
+
+def resources_folder() -> Path | None:
+    """The installed resources, or those of the source tree; None where there are none."""
+    spec = importlib.util.find_spec("boundscope_resources")
+    places = [] if spec is None else [Path(place) for place in spec.submodule_search_locations or ()]
+    places.append(Path(__file__).resolve().parents[2] / "resources")
+    return next((place for place in places if (place / "examples").is_dir()), None)
+
+
+def examples() -> tuple[tuple[Example, ...], tuple[str, ...]]:
+    """All examples by folder name, and a sentence for each folder that cannot be read."""
+    folder = resources_folder()
+    found: list[Example] = []
+    problems: list[str] = []
+    for description_path in sorted((folder / "examples").glob("*/example.json")) if folder else ():
+        try:
+            text = msgspec.json.decode(description_path.read_bytes(), type=_Description)
+        except (OSError, msgspec.DecodeError) as error:
+            problems.append(f"The example in {description_path.parent} cannot be read: {error}")
+            continue
+        place = description_path.parent
+        found.append(Example(text.title, text.description, place / text.network, place / text.property))
+    return tuple(found), tuple(problems)

@@ -1,0 +1,99 @@
+"""Numbers and moments as the docks write them. No Qt."""
+
+from __future__ import annotations
+
+import math
+import time
+
+from boundscope.protocol import JobInfo, JobState, NetworkSummary, Progress
+
+STATE_WORDS: dict[JobState, str] = {
+    JobState.QUEUED: "queued",
+    JobState.STARTING: "starting",
+    JobState.RUNNING: "running",
+    JobState.CANCELLING: "cancelling",
+    JobState.FINISHED: "finished",
+    JobState.FAILED: "failed",
+    JobState.CANCELLED: "cancelled",
+    JobState.INTERRUPTED: "interrupted",
+}
+BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def duration(seconds: float) -> str:
+    """ "0.42 s", "12.3 s", "4 min 05 s", "2 h 07 min"."""
+    if seconds < 0 or not math.isfinite(seconds):
+        return ""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def size(count_bytes: float) -> str:
+    """Bytes with a binary unit, three significant digits."""
+    value, unit = float(count_bytes), BINARY_UNITS[0]
+    for unit in BINARY_UNITS:
+        if value < 1024 or unit == BINARY_UNITS[-1]:
+            break
+        value /= 1024
+    return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
+
+
+def moment(seconds_since_epoch: float | None, now: float | None = None) -> str:
+    """Local time of day, with the date where it is not today."""
+    if seconds_since_epoch is None:
+        return ""
+    when = time.localtime(seconds_since_epoch)
+    today = time.localtime(now)
+    same_day = (when.tm_year, when.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S" if same_day else "%Y-%m-%d %H:%M", when)
+
+
+def run_seconds(info: JobInfo, now: float) -> float | None:
+    """How long the job has run, or ran; None before it started."""
+    if info.started_s is None:
+        return None
+    return max(0.0, (info.ended_s if info.ended_s is not None else now) - info.started_s)
+
+
+def progress_fraction(progress: Progress | None) -> float | None:
+    """Between 0 and 1; None where the total is not known."""
+    if progress is None or progress.total <= 0:
+        return None
+    return min(1.0, max(0.0, progress.done / progress.total))
+
+
+def progress_text(progress: Progress | None) -> str:
+    if progress is None:
+        return ""
+    parts = [progress.stage]
+    if progress.total > 0:
+        parts.append(f"{progress.done}/{progress.total}")
+    if progress.eta_s is not None and math.isfinite(progress.eta_s):
+        parts.append(f"{duration(progress.eta_s)} left")
+    return " · ".join(part for part in parts if part)
+
+
+def count(number: int, singular: str, plural: str = "") -> str:
+    """ "1 clause", "12 345 clauses"."""
+    word = singular if number == 1 else plural or singular + "s"
+    return f"{number:,} {word}".replace(",", "\u202f")
+
+
+def network_line(network: NetworkSummary) -> str:
+    """One line: operators, parameters, shapes."""
+    shapes = ", ".join(shape_text(tensor.shape) for tensor in network.inputs)
+    outputs = ", ".join(shape_text(tensor.shape) for tensor in network.outputs)
+    return (
+        f"{count(len(network.nodes), 'node')}, {count(network.parameters, 'parameter')} "
+        f"({size(network.weight_bytes)}), input {shapes}, output {outputs}, opset {network.opset}"
+    )
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    return "×".join(str(side) for side in shape) or "scalar"

@@ -1,0 +1,62 @@
+"""F1: what is where, all shortcuts from the action table, and how to read what is shown."""
+
+from __future__ import annotations
+
+from html import escape
+
+from PySide6.QtGui import QKeySequence
+from PySide6.QtWidgets import QDialog, QDialogButtonBox, QTextBrowser, QVBoxLayout, QWidget
+
+from boundscope_app.actions import ACTIONS
+
+PLACES = """
+<h2>Where things are</h2>
+<p><b>Left</b>, the library: examples, networks, properties and inputs. <b>Right</b>, the run form: what you are
+about to run, read back in words before it runs. <b>Below</b>, the jobs: every run, also those of earlier days.
+<b>Centre</b>, the views of the run that is selected. Docks can be moved and closed;
+View &gt; Reset layout puts them back.</p>
+<h2>From file to verdict</h2>
+<ol>
+<li>Drop an ONNX network and a VNN-LIB property anywhere in the window, or choose them with Ctrl+O.
+For an ε-ball, drop a .npy or .png instead of the property.</li>
+<li>Read what was understood: the input box and the clauses that would violate the property.</li>
+<li>Press Run. Watch the bound gap close; the verdict comes with its arithmetic and its margin.</li>
+<li>Export the plots and tables with Ctrl+E, or copy the command line that does the same.</li>
+</ol>
+<p>Closing the window leaves the runs going: they belong to the daemon, and are here at the next start.</p>
+<h2>Words</h2>
+<p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and
+replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method. <b>Margin</b>: the smallest
+proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin. <b>Rank</b>: one process of a
+run.</p>
+"""
+
+
+def shortcut_table() -> str:
+    """The action table as HTML."""
+    rows = "".join(
+        f"<tr><td><b>{escape(QKeySequence(row.shortcut).toString(QKeySequence.SequenceFormat.NativeText))}</b></td>"
+        f"<td>&nbsp;&nbsp;{escape(row.text.rstrip('…'))}</td><td>&nbsp;&nbsp;{escape(row.tip)}</td></tr>"
+        for row in ACTIONS
+        if row.shortcut
+    )
+    return f"<h2>Shortcuts</h2><table cellpadding='3'>{rows}</table>"
+
+
+class HelpDialog(QDialog):
+    """Stays open beside the work; Esc closes it."""
+
+    def __init__(self, parent: QWidget) -> None:
+        super().__init__(parent)
+        self.setWindowTitle("Boundscope help")
+        self.setObjectName("help")
+        self.page = QTextBrowser(self)
+        self.page.setAccessibleName("Help")
+        self.page.setOpenExternalLinks(True)
+        self.page.setHtml(PLACES + shortcut_table())
+        buttons = QDialogButtonBox(QDialogButtonBox.StandardButton.Close, self)
+        buttons.rejected.connect(self.close)
+        column = QVBoxLayout(self)
+        column.addWidget(self.page)
+        column.addWidget(buttons)
+        self.resize(720, 640)

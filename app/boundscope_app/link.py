@@ -1,0 +1,312 @@
+"""The one thread that owns the connection to the daemon: commands in by a queue, reports out as signals."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import select
+import socket
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QObject, QThread, Signal
+
+from boundscope.client import Client, ensure_local_daemon, read_connection_file
+from boundscope.errors import BoundscopeError, DaemonError
+from boundscope.protocol import ConnectionFile, EventBatch, FileRef, JobChanged, Unsubscribe
+from boundscope.records import JobRecord
+from boundscope_app.draft import Source
+from boundscope_app.link_types import (
+    CancelRun,
+    Command,
+    DeleteRun,
+    Inspect,
+    Inspection,
+    LinkState,
+    Phase,
+    Run,
+    Unwatch,
+    Upload,
+    Watch,
+)
+
+PING_EVERY_S = 3.0
+IDLE_WAIT_S = 0.2
+BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
+
+
+class StoppedError(BoundscopeError):
+    """The window closes while the thread is busy; ends what it does."""
+
+
+class Link(QThread):
+    """Connects, reconnects with growing pauses, and resumes every watched job from its last number.
+
+    `send` may be called from any thread; everything else happens in this one. Without a connection file a
+    local daemon is started in `home` when none runs.
+    """
+
+    state_changed = Signal(object)  # LinkState
+    jobs_listed = Signal(object)  # tuple[JobInfo, ...]
+    job_changed = Signal(object, bool)  # JobInfo, deleted
+    events_arrived = Signal(str, object)  # job id, tuple[EventRecord, ...]
+    history_arrived = Signal(str, object)  # job id, tuple[EventRecord, ...]: all of them
+    submitted = Signal(int, object)  # token, JobInfo
+    run_refused = Signal(int, str)  # token, sentence
+    command_failed = Signal(str)  # sentence
+    inspected = Signal(object)  # Inspection
+    uploading = Signal(object)  # Upload
+
+    def __init__(
+        self, home: Path | None = None, connection: Path | None = None, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self.setObjectName("boundscope-link")
+        self._home = home
+        self._connection = connection
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._stopping = False
+        self._state = LinkState()
+        self._watched: dict[str, int] = {}
+        self._thinned: set[str] = set()
+        self._ended: set[str] = set()
+        self._inspections: dict[str, tuple[int, JobRecord]] = {}
+
+    # ------------------------------------------------------------ called from the window's thread
+
+    def send(self, command: Command) -> None:
+        """Queue a command; it is carried out as soon as there is a connection."""
+        self._commands.put(command)
+        self._wake()
+
+    def stop(self, wait_ms: int = 20_000) -> bool:
+        """End the thread and wait for it; jobs go on. True when it has ended."""
+        self._stopping = True
+        self._wake()
+        ended = self.wait(wait_ms)
+        if ended:
+            self._wake_in.close()
+            self._wake_out.close()
+        return ended
+
+    def _wake(self) -> None:
+        try:
+            self._wake_in.send(b"!")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    # ------------------------------------------------------------ the thread
+
+    def run(self) -> None:
+        attempt = 0
+        while not self._stopping:
+            try:
+                with contextlib.closing(self._connect()) as client:
+                    attempt = 0
+                    self._serve(client)
+            except StoppedError:
+                break
+            except BoundscopeError as error:
+                self._report_loss(str(error), attempt)
+                self._pause(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
+                attempt += 1
+        self._set_state(LinkState(Phase.CLOSED, self._state.host, self._state.local))
+
+    def _connect(self) -> Client:
+        if self._connection is not None:
+            connection = read_connection_file(self._connection)
+        else:
+            connection = ensure_local_daemon(self._home)
+        self._check_stopping()
+        client = Client.connect(connection)
+        self._set_state(LinkState(Phase.CONNECTED, connection.host, self._is_local(connection)))
+        return client
+
+    def _is_local(self, connection: ConnectionFile) -> bool:
+        return self._connection is None or connection.host in ("", socket.gethostname())
+
+    def _serve(self, client: Client) -> None:
+        client.subscribe(None)
+        jobs = tuple(client.jobs())
+        self._ended |= {info.id for info in jobs if info.state.ended}
+        self.jobs_listed.emit(jobs)
+        for job_id, after in list(self._watched.items()):
+            self._attempt(client, partial(client.subscribe, job_id, after))
+        self._inspections.clear()
+        next_ping = 0.0
+        while not self._stopping:
+            if time.monotonic() >= next_ping:
+                self._ping(client)
+                next_ping = time.monotonic() + PING_EVERY_S
+            busy = self._take_messages(client)
+            busy = self._take_command(client) or busy
+            self._complete_histories(client)
+            if not busy:
+                select.select([client.fileno(), self._wake_out.fileno()], [], [], IDLE_WAIT_S)
+                self._drain_wakes()
+
+    def _ping(self, client: Client) -> None:
+        before = time.perf_counter()
+        client.ping()
+        round_trip_s = time.perf_counter() - before
+        self._set_state(
+            LinkState(Phase.CONNECTED, self._state.host, self._state.local, round_trip_s=round_trip_s)
+        )
+
+    # ------------------------------------------------------------ what the daemon says
+
+    def _take_messages(self, client: Client) -> bool:
+        messages = client.poll(0.0)
+        for message in messages:
+            if isinstance(message, EventBatch):
+                self._take_batch(client, message)
+            elif isinstance(message, JobChanged):
+                self._take_change(message)
+        return bool(messages)
+
+    def _take_batch(self, client: Client, batch: EventBatch) -> None:
+        inspection = self._inspections.get(batch.job_id)
+        if inspection is not None:
+            token, record = inspection
+            record.apply_all(batch.records)
+            if record.state.ended:
+                self._finish_inspection(client, batch.job_id, token, record)
+            return
+        if batch.job_id not in self._watched:
+            return
+        if batch.records:
+            self._watched[batch.job_id] = batch.records[-1].number
+            self.events_arrived.emit(batch.job_id, batch.records)
+        if batch.skipped:
+            self._thinned.add(batch.job_id)
+
+    def _take_change(self, change: JobChanged) -> None:
+        if change.info.state.ended:
+            self._ended.add(change.info.id)
+        if change.deleted:
+            self._watched.pop(change.info.id, None)
+            self._thinned.discard(change.info.id)
+        self.job_changed.emit(change.info, change.deleted)
+
+    def _complete_histories(self, client: Client) -> None:
+        """Fetch what was left out for slowness, once the job has ended."""
+        for job_id in self._thinned & self._ended & self._watched.keys():
+            self._thinned.discard(job_id)
+            self._attempt(client, partial(self._fetch_history, client, job_id))
+
+    def _fetch_history(self, client: Client, job_id: str) -> None:
+        records = tuple(client.events(job_id))
+        if records:
+            self._watched[job_id] = max(self._watched[job_id], records[-1].number)
+            self.history_arrived.emit(job_id, records)
+
+    def _finish_inspection(self, client: Client, job_id: str, token: int, record: JobRecord) -> None:
+        del self._inspections[job_id]
+        problems = tuple(failure.cause for failure in record.failures)
+        if not problems and record.network is None and record.property is None:
+            problems = (record.state_reason or "The daemon could not read it and did not say why.",)
+        self.inspected.emit(Inspection(token, record.network, record.property, problems))
+        self._attempt(client, lambda: client.request(Unsubscribe(job_id=job_id)))
+        self._attempt(client, lambda: client.delete(job_id))
+
+    # ------------------------------------------------------------ what the window asks
+
+    def _take_command(self, client: Client) -> bool:
+        try:
+            command = self._commands.get_nowait()
+        except queue.Empty:
+            return False
+        match command:
+            case Run():
+                self._run(client, command)
+            case Inspect():
+                self._inspect(client, command)
+            case Watch():
+                self._watched[command.job_id] = command.after
+                self._attempt(client, lambda: client.subscribe(command.job_id, command.after))
+            case Unwatch():
+                self._watched.pop(command.job_id, None)
+                self._thinned.discard(command.job_id)
+                self._attempt(client, lambda: client.request(Unsubscribe(job_id=command.job_id)))
+            case CancelRun():
+                self._attempt(client, lambda: client.cancel(command.job_id, force=command.force))
+            case DeleteRun():
+                self._attempt(client, lambda: client.delete(command.job_id))
+        return True
+
+    def _run(self, client: Client, command: Run) -> None:
+        try:
+            job = command.draft.verify_job(lambda source: self._resolve(client, source))
+            info = client.submit(job, command.draft.title)
+        except StoppedError:
+            raise
+        except (BoundscopeError, OSError) as error:
+            self.run_refused.emit(command.token, str(error))
+            client.ping()
+            return
+        self.submitted.emit(command.token, info)
+
+    def _inspect(self, client: Client, command: Inspect) -> None:
+        try:
+            job = command.draft.inspect_job(lambda source: self._resolve(client, source))
+            info = client.submit(job, command.draft.title)
+            self._inspections[info.id] = (command.token, JobRecord())
+            client.subscribe(info.id)
+        except StoppedError:
+            raise
+        except (BoundscopeError, OSError) as error:
+            self.inspected.emit(Inspection(command.token, problems=(str(error),)))
+            client.ping()
+
+    def _resolve(self, client: Client, source: Source) -> FileRef:
+        if isinstance(source, FileRef):
+            return source
+
+        def progress(done_bytes: int, total_bytes: int) -> None:
+            self._check_stopping()
+            self.uploading.emit(Upload(source.name, done_bytes, total_bytes))
+
+        return client.upload(source, progress=progress)
+
+    def _attempt(self, client: Client, action: Callable[[], object]) -> None:
+        """Do it and tell a refusal; where the connection itself is lost, the ping that follows raises."""
+        try:
+            action()
+        except DaemonError as error:
+            self.command_failed.emit(str(error))
+            self._check_stopping()
+            client.ping()
+
+    # ------------------------------------------------------------ the state
+
+    def _check_stopping(self) -> None:
+        if self._stopping:
+            raise StoppedError("the window is closing")
+
+    def _set_state(self, state: LinkState) -> None:
+        if state != self._state:
+            self._state = state
+            self.state_changed.emit(state)
+
+    def _report_loss(self, reason: str, attempt: int) -> None:
+        phase = Phase.REFUSED if "key" in reason and "refuse" in reason else Phase.RECONNECTING
+        self._set_state(
+            LinkState(phase, self._state.host, self._state.local, reason=reason, attempt=attempt + 1)
+        )
+
+    def _pause(self, seconds: float) -> None:
+        if not self._stopping:
+            select.select([self._wake_out], [], [], seconds)
+            self._drain_wakes()
+
+    def _drain_wakes(self) -> None:
+        try:
+            while self._wake_out.recv(4096):
+                pass
+        except BlockingIOError:
+            return

@@ -1,0 +1,162 @@
+"""Between window and network thread: what the user asks becomes commands, what comes back fills the runs."""
+
+from __future__ import annotations
+
+import itertools
+
+from PySide6.QtCore import QObject, Signal
+
+from boundscope.protocol import EventRecord, JobInfo, JobState
+from boundscope_app.draft import Draft
+from boundscope_app.link import Link
+from boundscope_app.link_types import (
+    CancelRun,
+    DeleteRun,
+    Inspect,
+    Inspection,
+    LinkState,
+    Phase,
+    Run,
+    Unwatch,
+    Watch,
+)
+from boundscope_app.runs import RunModel
+
+
+class Session(QObject):
+    """Owns no socket and no widget. Lives in the window's thread.
+
+    Signals: `job_ended` (JobInfo of a run that ended while we looked on), `run_refused` (a sentence),
+    `run_accepted`, `told` (kind, sentence), `inspected` (Inspection of the draft last asked for), `connected`.
+    """
+
+    job_ended = Signal(object)
+    run_refused = Signal(str)
+    run_accepted = Signal()
+    told = Signal(str, str)
+    inspected = Signal(object)
+    connected = Signal()
+
+    def __init__(self, link: Link, runs: RunModel, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._link = link
+        self._runs = runs
+        self._tokens = itertools.count(1)
+        self._inspection = 0
+        self._watched: set[str] = set()
+        self._wanted = ""
+        self._listed = False
+        self.state = LinkState()
+        link.state_changed.connect(self._state_changed)
+        link.jobs_listed.connect(self._jobs_listed)
+        link.job_changed.connect(self._job_changed)
+        link.events_arrived.connect(self._events_arrived)
+        link.history_arrived.connect(self._history_arrived)
+        link.submitted.connect(self._submitted)
+        link.run_refused.connect(self._run_refused)
+        link.command_failed.connect(self._command_failed)
+        link.inspected.connect(self._inspected)
+        runs.selected.connect(self._selected)
+
+    # ------------------------------------------------------------ asked by the user
+
+    def want(self, job_id: str) -> None:
+        """Select this run as soon as the daemon lists it (the one kept from the last time)."""
+        self._wanted = job_id
+
+    def run(self, draft: Draft) -> None:
+        self._link.send(Run(next(self._tokens), draft))
+
+    def inspect(self, draft: Draft) -> None:
+        """Have a draft read back; an answer to an older question is dropped."""
+        self._inspection = next(self._tokens)
+        self._link.send(Inspect(self._inspection, draft))
+
+    def cancel(self, job_id: str) -> None:
+        """Ask a run to stop; where it was asked before, kill it."""
+        info = self._runs.info(job_id)
+        if info is None or info.state.ended:
+            return
+        force = info.state is JobState.CANCELLING
+        self._link.send(CancelRun(job_id, force))
+        if force:
+            self.told.emit("warning", f"{info.title} is being killed.")
+        else:
+            self.told.emit("info", f"{info.title} was asked to stop. Cancel once more to kill it.")
+
+    def delete(self, job_id: str) -> None:
+        self._link.send(DeleteRun(job_id))
+
+    # ------------------------------------------------------------ told by the thread
+
+    def _state_changed(self, state: LinkState) -> None:
+        before, self.state = self.state, state
+        if state.phase is Phase.CONNECTED and before.phase is not Phase.CONNECTED:
+            self.connected.emit()
+        if state.reason and state.reason != before.reason:
+            self.told.emit("error" if state.phase is Phase.REFUSED else "warning", state.reason)
+
+    def _jobs_listed(self, infos: tuple[JobInfo, ...]) -> None:
+        before = {info.id for info in self._runs.running()}
+        self._runs.set_jobs(infos)
+        for info in infos:
+            if info.id in before and info.state.ended:
+                self.job_ended.emit(info)
+        if not self._listed:
+            self._listed = True
+            if not self._runs.selected_id:
+                self._runs.select(self._wanted)
+
+    def _job_changed(self, info: JobInfo, deleted: bool) -> None:
+        if deleted:
+            self._watched.discard(info.id)
+            self._runs.remove(info.id)
+            return
+        known = self._runs.info(info.id)
+        self._runs.put(info)
+        if known is not None and not known.state.ended and info.state.ended:
+            self.job_ended.emit(info)
+            self._release(keep=self._runs.selected_id)
+
+    def _events_arrived(self, job_id: str, records: tuple[EventRecord, ...]) -> None:
+        if self._runs.info(job_id) is not None:
+            self._runs.apply(job_id, records)
+
+    def _history_arrived(self, job_id: str, records: tuple[EventRecord, ...]) -> None:
+        if self._runs.info(job_id) is not None:
+            self._runs.replace_history(job_id, records)
+
+    def _submitted(self, _token: int, info: JobInfo) -> None:
+        if self._runs.info(info.id) is None:
+            self._runs.put(info)
+        self._runs.select(info.id)
+        self.run_accepted.emit()
+
+    def _run_refused(self, _token: int, reason: str) -> None:
+        self.run_refused.emit(reason)
+
+    def _command_failed(self, reason: str) -> None:
+        self.told.emit("error", reason)
+
+    def _inspected(self, inspection: Inspection) -> None:
+        if inspection.token == self._inspection:
+            self.inspected.emit(inspection)
+
+    # ------------------------------------------------------------ which runs are watched
+
+    def _selected(self, job_id: str) -> None:
+        if job_id and job_id not in self._watched:
+            self._watched.add(job_id)
+            self._link.send(Watch(job_id, self._runs.record(job_id).last_number))
+        self._release(keep=job_id)
+
+    def _release(self, keep: str) -> None:
+        """Stop watching runs that have ended and are not shown; their records stay as they are."""
+        for job_id in sorted(self._watched):
+            info = self._runs.info(job_id)
+            complete = info is None or (
+                info.state.ended and self._runs.record(job_id).last_number >= info.last_number
+            )
+            if job_id != keep and complete:
+                self._watched.discard(job_id)
+                self._link.send(Unwatch(job_id))

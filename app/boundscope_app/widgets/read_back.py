@@ -1,0 +1,154 @@
+"""What the daemon read of the network and the property, in words and as tables, before anything runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import (
+    QAbstractItemView,
+    QHeaderView,
+    QLabel,
+    QTableWidget,
+    QTableWidgetItem,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
+
+from boundscope.protocol import NetworkSummary, PropertySummary
+from boundscope_app import theme as themes
+from boundscope_app.format import count, network_line
+from boundscope_app.link_types import Inspection
+
+NOTHING = "Choose a network and a property: what they mean is read back here before anything runs."
+READING = "Reading…"
+MOST_PROBLEMS = 6
+
+
+class ReadBack(QWidget):
+    """Shows one Inspection, or that there is none yet."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setAccessibleName("What was read")
+        self._state = _words(self)
+        self._problems = _words(self)
+        self._network = _words(self)
+        self._property = _words(self)
+        self.inputs = _table(("Input", "from", "to"), "Input box", self)
+        self.clauses = _table(("Case", "Clause", "Violated where"), "Clauses", self)
+        self.tables = QTabWidget(self)
+        self.tables.setAccessibleName("Input box and clauses")
+        self.tables.addTab(self.inputs, "Input box")
+        self.tables.addTab(self.clauses, "Violated where")
+        self.tables.setMinimumHeight(self.fontMetrics().height() * 9)
+        column = QVBoxLayout(self)
+        column.setContentsMargins(0, 0, 0, 0)
+        column.setSpacing(6)
+        for label in (self._state, self._problems, self._network, self._property):
+            column.addWidget(label)
+        column.addWidget(self.tables, 1)
+        column.addStretch(0)
+        themes.notifier.changed.connect(self._restyle)
+        self._restyle()
+        self.show_nothing()
+
+    @property
+    def words(self) -> str:
+        """All that stands there as text, tables apart."""
+        labels = (self._state, self._problems, self._network, self._property)
+        return "\n".join(label.text() for label in labels if not label.isHidden())
+
+    def show_nothing(self) -> None:
+        self._fill(Inspection(0), NOTHING)
+
+    def show_reading(self, name: str = "") -> None:
+        """While the daemon reads; what stood there before stays until it is known to be wrong."""
+        _set(self._state, f"Reading {name}…" if name else READING)
+
+    def show_inspection(self, inspection: Inspection) -> None:
+        self._fill(inspection, "")
+
+    def _fill(self, inspection: Inspection, state: str) -> None:
+        _set(self._state, state)
+        unsupported = inspection.network.unsupported if inspection.network else ()
+        problems = (*inspection.problems, *unsupported[:MOST_PROBLEMS])
+        if len(unsupported) > MOST_PROBLEMS:
+            problems += (f"… and {len(unsupported) - MOST_PROBLEMS} more operators that have no bound rule.",)
+        _set(self._problems, "\n".join(problems))
+        _set(self._network, "" if inspection.network is None else _network_words(inspection.network))
+        _set(self._property, "" if inspection.property is None else _property_words(inspection.property))
+        self.tables.setVisible(inspection.property is not None)
+        if inspection.property is not None:
+            self._fill_tables(inspection.property)
+
+    def _fill_tables(self, summary: PropertySummary) -> None:
+        _fill(
+            self.inputs,
+            [(row.variable, row.lower, row.upper) for row in summary.inputs],
+            summary.inputs_total,
+        )
+        rows = [(str(row.case), str(row.clause), row.text) for row in summary.clauses]
+        _fill(self.clauses, rows, summary.clauses_total)
+        self.tables.setTabText(0, f"Input box ({count(summary.inputs_total, 'row')})")
+        self.tables.setTabText(1, f"Violated where ({count(summary.clauses_total, 'clause')})")
+
+    def _restyle(self) -> None:
+        self._problems.setStyleSheet(f"color: {themes.current().bad}")
+
+
+def _network_words(network: NetworkSummary) -> str:
+    return f"{network.name}: {network_line(network)}."
+
+
+def _property_words(summary: PropertySummary) -> str:
+    return f"{summary.name} ({summary.format}): {' '.join(summary.words)}"
+
+
+def _words(parent: QWidget) -> QLabel:
+    label = QLabel(parent)
+    label.setWordWrap(True)
+    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+    return label
+
+
+def _set(label: QLabel, text: str) -> None:
+    label.setText(text)
+    label.setAccessibleName(text)
+    label.setVisible(bool(text))
+
+
+def _table(columns: tuple[str, ...], name: str, parent: QWidget) -> QTableWidget:
+    table = QTableWidget(0, len(columns), parent)
+    table.setHorizontalHeaderLabels(columns)
+    table.setAccessibleName(name)
+    table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
+    table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
+    table.setAlternatingRowColors(True)
+    table.setShowGrid(False)
+    table.setTabKeyNavigation(False)
+    table.verticalHeader().hide()
+    table.verticalHeader().setDefaultSectionSize(round(table.fontMetrics().height() * 1.5))
+    table.horizontalHeader().setStretchLastSection(True)
+    table.horizontalHeader().setHighlightSections(False)
+    table.horizontalHeader().setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
+    return table
+
+
+def _fill(table: QTableWidget, rows: Sequence[tuple[str, ...]], total: int) -> None:
+    more = total - len(rows)
+    table.clearSpans()
+    table.setRowCount(len(rows) + (1 if more > 0 else 0))
+    for row, cells in enumerate(rows):
+        for column, cell in enumerate(cells):
+            item = QTableWidgetItem(cell)
+            item.setToolTip(cell)
+            table.setItem(row, column, item)
+    if more > 0:
+        item = QTableWidgetItem(f"… and {count(more, 'more row', 'more rows')}")
+        item.setFlags(Qt.ItemFlag.ItemIsEnabled)
+        table.setItem(len(rows), 0, item)
+        table.setSpan(len(rows), 0, 1, table.columnCount())
+    table.horizontalHeader().resizeSections(QHeaderView.ResizeMode.ResizeToContents)

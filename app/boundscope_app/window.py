@@ -1,0 +1,433 @@
+"""The main window: docks around the views, the action table at work, and what is kept between two starts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from PySide6.QtCore import Qt, QTimer
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QShowEvent
+from PySide6.QtWidgets import (
+    QApplication,
+    QDockWidget,
+    QFileDialog,
+    QMainWindow,
+    QStackedWidget,
+    QToolBar,
+    QVBoxLayout,
+    QWidget,
+)
+
+import boundscope
+from boundscope.protocol import JobInfo, VerifyJob
+from boundscope_app import examples as example_store
+from boundscope_app import files, icons
+from boundscope_app import settings as settings_store
+from boundscope_app import theme as themes
+from boundscope_app.actions import ACTIONS, MENUS, ActionSet
+from boundscope_app.docks.form import FormDock
+from boundscope_app.docks.jobs import JobsDock
+from boundscope_app.docks.library import LibraryDock
+from boundscope_app.draft import draft_of
+from boundscope_app.examples import Example
+from boundscope_app.export import export_all
+from boundscope_app.format import count
+from boundscope_app.help import HelpDialog
+from boundscope_app.link import Link
+from boundscope_app.link_types import LinkState, Phase, Upload
+from boundscope_app.notify import Notifier, outcome
+from boundscope_app.opening import Opener
+from boundscope_app.runs import RunModel
+from boundscope_app.session import Session
+from boundscope_app.settings import Settings, ThemeChoice
+from boundscope_app.view_tabs import ViewTabs
+from boundscope_app.views.text import file_stem
+from boundscope_app.widgets.command_palette import CommandPalette
+from boundscope_app.widgets.drop_overlay import DropTarget
+from boundscope_app.widgets.message_bar import MessageBar
+from boundscope_app.widgets.pill import ConnectionPill
+from boundscope_app.widgets.welcome import Welcome
+
+FRAMES_PER_S = 30
+START_SIZE_PX = (1280, 800)
+LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 220, 400, 190
+LAYOUT_VERSION = 1
+JOB_ACTIONS = ("run.cancel", "run.again", "file.export_all", "run.delete")
+
+
+class MainWindow(QMainWindow):
+    """Shows first, connects afterwards: `begin` starts the network thread. Closing leaves all runs going."""
+
+    def __init__(
+        self, link: Link, settings: Settings, note: str = "", theme: ThemeChoice | None = None
+    ) -> None:
+        super().__init__()
+        self.setObjectName("boundscope")
+        self.setWindowTitle("Boundscope")
+        self._settings = settings
+        self._theme_choice: ThemeChoice = theme or settings.theme
+        self._run_when_ready = False
+        self._closed = False
+        found, problems = example_store.examples()
+        self._examples: tuple[Example, ...] = found
+        self.link = link
+        self.runs = RunModel(self)
+        self.session = Session(link, self.runs, self)
+        self.messages = MessageBar()
+        self.tabs = ViewTabs(self.runs)
+        self.welcome = Welcome(found)
+        self.library = LibraryDock(found, self)
+        self.form = FormDock(self)
+        self.jobs = JobsDock(self.runs, self)
+        self.pill = ConnectionPill()
+        self.opener = Opener(self.library, self.form, settings, self)
+        self._lay_out()
+        self.actions_by_id = ActionSet(self, self._handlers())
+        self._make_menus()
+        self.palette_dialog = CommandPalette(list(self.actions_by_id.by_id.values()), self)
+        self.help_dialog = HelpDialog(self)
+        self.notifier = Notifier(self, icons.application_icon(themes.current()))
+        self._connect()
+        self._default_layout = self.saveState(LAYOUT_VERSION)
+        self._restore()
+        self._timer = QTimer(self)
+        self._timer.setInterval(1000 // FRAMES_PER_S)
+        self._timer.timeout.connect(self._tick)
+        self._next_second = 0.0
+        self._update_actions()
+        for text in (note, *problems):
+            if text:
+                self.tell("warning", text)
+
+    # ------------------------------------------------------------ building
+
+    def _lay_out(self) -> None:
+        self.setDockNestingEnabled(True)
+        self.setCorner(Qt.Corner.BottomRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
+        self.setCorner(Qt.Corner.TopRightCorner, Qt.DockWidgetArea.RightDockWidgetArea)
+        self._stack = QStackedWidget()
+        self._stack.addWidget(self.welcome)
+        self._stack.addWidget(self.tabs)
+        center = QWidget()
+        column = QVBoxLayout(center)
+        column.setContentsMargins(6, 6, 6, 6)
+        column.setSpacing(6)
+        column.addWidget(self.messages)
+        column.addWidget(self._stack, 1)
+        self.setCentralWidget(center)
+        self.addDockWidget(Qt.DockWidgetArea.LeftDockWidgetArea, self.library)
+        self.addDockWidget(Qt.DockWidgetArea.RightDockWidgetArea, self.form)
+        self.addDockWidget(Qt.DockWidgetArea.BottomDockWidgetArea, self.jobs)
+        self.resize(*START_SIZE_PX)
+        sides, horizontal = [self.library, self.form], Qt.Orientation.Horizontal
+        self.resizeDocks(sides, [LIBRARY_WIDTH_PX, FORM_WIDTH_PX], horizontal)
+        self.resizeDocks([self.jobs], [JOBS_HEIGHT_PX], Qt.Orientation.Vertical)
+        self.statusBar().addPermanentWidget(self.pill)
+        self.statusBar().setSizeGripEnabled(False)
+        self._drops = [DropTarget(widget) for widget in (self, self.library, self.form, self.jobs)]
+        for target in self._drops:
+            target.claim_children()
+
+    def _make_menus(self) -> None:
+        bar = QToolBar("Main", self)
+        bar.setObjectName("toolbar")
+        bar.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
+        bar.setMovable(False)
+        bar.setContextMenuPolicy(Qt.ContextMenuPolicy.PreventContextMenu)
+        self.addToolBar(bar)
+        menus = {name: self.menuBar().addMenu(f"&{name}") for name in MENUS}
+        for row in ACTIONS:
+            action = self.actions_by_id[row.id]
+            if row.separator_before:
+                menus[row.menu].addSeparator()
+            menus[row.menu].addAction(action)
+            if row.toolbar:
+                bar.addAction(action)
+        for button in bar.findChildren(QWidget):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.jobs.set_actions([self.actions_by_id[name] for name in JOB_ACTIONS])
+
+    def _handlers(self) -> dict[str, Callable[[], object]]:
+        return {
+            "file.open": self._open,
+            "file.open_folder": self._open_folder,
+            "file.export_all": self._export_all,
+            "file.copy_command": self._copy_command,
+            "file.quit": self.close,
+            "run.start": self.run,
+            "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
+            "run.again": self._use_again,
+            "run.delete": self._ask_delete,
+            "view.next": lambda: self.tabs.step(1),
+            "view.previous": lambda: self.tabs.step(-1),
+            "go.library": lambda: _go_to(self.library, self.library.tree),
+            "go.views": lambda: self.tabs.setFocus(Qt.FocusReason.ShortcutFocusReason),
+            "go.form": lambda: _go_to(self.form, self.form.network),
+            "go.jobs": lambda: _go_to(self.jobs, self.jobs.table),
+            "theme.light": lambda: self.set_theme("light"),
+            "theme.dark": lambda: self.set_theme("dark"),
+            "theme.system": lambda: self.set_theme("system"),
+            "view.reset_layout": self.reset_layout,
+            "help.help": self._show_help,
+            "help.palette": lambda: self.palette_dialog.open_over(self),
+            "help.about": self._about,
+        }
+
+    def _connect(self) -> None:
+        for target in self._drops:
+            target.dropped.connect(self.opener.open_paths)
+            target.refused.connect(lambda text: self.tell("warning", text))
+        self.opener.told.connect(self.tell)
+        self.opener.opened.connect(self._show_center)
+        self.welcome.example_chosen.connect(self.opener.use_example)
+        self.welcome.open_chosen.connect(self._open)
+        self.form.inspect_wanted.connect(lambda: self.session.inspect(self.form.inspect_draft))
+        self.form.run_button.clicked.connect(self.run)
+        self.form.copy_button.clicked.connect(self._copy_command)
+        self.form.changed.connect(self._update_actions)
+        self.jobs.chosen.connect(self.runs.select)
+        self.runs.selected.connect(self._run_selected)
+        self.runs.listed.connect(self._show_center)
+        self.runs.changed.connect(self._update_actions)
+        self.session.told.connect(self.tell)
+        self.session.run_refused.connect(self._run_refused)
+        self.session.run_accepted.connect(lambda: self.form.set_busy(False))
+        self.session.job_ended.connect(self._job_ended)
+        self.session.inspected.connect(self.form.show_inspection)
+        self.session.connected.connect(self.form.inspect_again)
+        self.link.state_changed.connect(self._link_changed)
+        self.link.uploading.connect(self._uploading)
+        QGuiApplication.styleHints().colorSchemeChanged.connect(self._system_theme_changed)
+        themes.notifier.changed.connect(self._redraw_icons)
+        self._redraw_icons()
+
+    # ------------------------------------------------------------ start and end
+
+    def begin(self, paths: tuple[Path, ...] = (), run: bool = False) -> None:
+        """Start the network thread and the drawing timer; open what the command line named."""
+        self._timer.start()
+        self.link.start()
+        if paths:
+            self.opener.open_paths(paths)
+        if run:
+            self.run()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.form.network.line.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        if not self._closed:
+            self._closed = True
+            self._timer.stop()
+            self._keep()
+            self.hide()
+            self.link.stop()
+        super().closeEvent(event)
+
+    def _restore(self) -> None:
+        kept = self._settings
+        if kept.geometry:
+            self.restoreGeometry(kept.geometry)
+        if kept.layout:
+            self.restoreState(kept.layout, LAYOUT_VERSION)
+        if kept.view:
+            self.tabs.show_view(kept.view)
+        self.library.add([Path(text) for text in kept.library if Path(text).exists()])
+        self.library.set_recent(kept.recent)
+        self.session.want(kept.selected_job)
+        self.actions_by_id[f"theme.{self._theme_choice}"].setChecked(True)
+        self._show_center()
+
+    def _keep(self) -> None:
+        kept = self._settings
+        kept.geometry = bytes(self.saveGeometry().data())
+        kept.layout = bytes(self.saveState(LAYOUT_VERSION).data())
+        kept.view = self.tabs.current_view_id
+        kept.selected_job = self.runs.selected_id or kept.selected_job
+        kept.library = tuple(str(path) for path in self.library.paths())[: settings_store.LIBRARY_LIMIT]
+        problem = settings_store.save(kept)
+        if problem:
+            self.tell("warning", problem)
+
+    def reset_layout(self) -> None:
+        """All docks back to where they were at first."""
+        self.restoreState(self._default_layout, LAYOUT_VERSION)
+        for dock in (self.library, self.form, self.jobs):
+            dock.setFloating(False)
+            dock.show()
+
+    # ------------------------------------------------------------ messages and state
+
+    def tell(self, kind: str, text: str) -> None:
+        """Say something in the window's own message bar."""
+        self.messages.show_message(kind, text)  # type: ignore[arg-type]
+
+    def _tick(self) -> None:
+        self.tabs.tick()
+        now = time.monotonic()
+        if now >= self._next_second:
+            self._next_second = now + 1.0
+            self.jobs.tick()
+
+    def _link_changed(self, state: LinkState) -> None:
+        self.pill.show_state(state)
+        if state.phase is Phase.CONNECTED:
+            self.statusBar().clearMessage()
+
+    def _uploading(self, upload: Upload) -> None:
+        if upload.done_bytes >= upload.total_bytes:
+            self.statusBar().clearMessage()
+        else:
+            percent = 100 * upload.done_bytes // max(1, upload.total_bytes)
+            self.statusBar().showMessage(f"Sending {upload.name} to the daemon: {percent} %")
+
+    def _show_center(self) -> None:
+        if self.runs.selected_info is not None:
+            self._stack.setCurrentWidget(self.tabs)
+            return
+        self._stack.setCurrentWidget(self.welcome)
+        if self.form.draft.complete:
+            self.welcome.show_ready(self.form.draft.title)
+        elif self.runs.ids:
+            self.welcome.show_choose()
+        else:
+            self.welcome.show_first_steps()
+
+    def _update_actions(self) -> None:
+        info = self.runs.selected_info
+        self.actions_by_id["run.cancel"].setEnabled(info is not None and not info.state.ended)
+        for name in ("run.again", "run.delete", "file.export_all"):
+            self.actions_by_id[name].setEnabled(info is not None)
+        self.actions_by_id["file.copy_command"].setEnabled(self.form.draft.complete)
+
+    def _run_selected(self, _job_id: str) -> None:
+        info = self.runs.selected_info
+        self.setWindowTitle(f"{info.title} — Boundscope" if info else "Boundscope")
+        self._show_center()
+        self._update_actions()
+
+    def _job_ended(self, info: JobInfo) -> None:
+        self.notifier.job_ended(info)
+        if info.id != self.runs.selected_id:
+            self.tell("info", f"{info.title}: {outcome(info)}")
+        self._update_actions()
+
+    # ------------------------------------------------------------ actions
+
+    def run(self) -> None:
+        """Run what the form says, or say what is missing."""
+        problem = self.form.problem
+        if problem:
+            self.tell("warning", problem)
+            return
+        self.form.set_busy(True)
+        if self.session.state.phase is not Phase.CONNECTED:
+            self.statusBar().showMessage("The run starts as soon as the daemon answers.")
+        self.session.run(self.form.draft)
+
+    def _run_refused(self, reason: str) -> None:
+        self.form.set_busy(False)
+        self.tell("error", reason)
+
+    def _open(self) -> None:
+        names, _ = QFileDialog.getOpenFileNames(
+            self,
+            "Open networks, properties or inputs",
+            self._settings.last_folder,
+            ";;".join((files.ALL_FILTER, files.NETWORK_FILTER, files.PROPERTY_FILTER, files.CENTER_FILTER)),
+        )
+        if names:
+            self.opener.open_paths([Path(name) for name in names])
+
+    def _open_folder(self) -> None:
+        name = QFileDialog.getExistingDirectory(
+            self, "Add a folder to the library", self._settings.last_folder
+        )
+        if name:
+            self.opener.open_paths([Path(name)])
+
+    def _copy_command(self) -> None:
+        draft = self.form.draft
+        if draft.complete:
+            QGuiApplication.clipboard().setText(draft.command())
+            self.tell("success", f"Copied: {draft.command()}")
+
+    def _use_again(self) -> None:
+        info = self.runs.selected_info
+        if info is not None and isinstance(info.job, VerifyJob):
+            self.form.set_draft(draft_of(info.job))
+            _go_to(self.form, self.form.run_button)
+
+    def _ask_delete(self) -> None:
+        info = self.runs.selected_info
+        if info is None:
+            return
+        if not info.state.ended:
+            self.tell("warning", f"{info.title} still runs: cancel it before it is deleted.")
+            return
+        text = f"Delete {info.title} and its whole history? This cannot be undone."
+        delete = ("Delete", lambda: self.session.delete(info.id))
+        self.messages.show_message("warning", text, delete, ("Keep", lambda: None))
+
+    def _export_all(self) -> None:
+        info = self.runs.selected_info
+        if info is None:
+            return
+        name = QFileDialog.getExistingDirectory(self, "Export into a folder", self._settings.last_folder)
+        if name:
+            self.export_to(Path(name) / f"{file_stem(info)}_{info.id[:8]}")
+
+    def export_to(self, folder: Path) -> None:
+        """Write all plots and tables of the selected run, and say where they are."""
+        QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)
+        try:
+            exported = export_all(self.tabs.views, folder)
+        finally:
+            QApplication.restoreOverrideCursor()
+        if exported.problems:
+            self.tell("error", "\n".join(exported.problems))
+        if exported.files:
+            self.tell("success", f"{count(len(exported.files), 'file')} written to {folder}")
+        elif not exported.problems:
+            self.tell("info", "This run has nothing to export yet.")
+
+    def set_theme(self, choice: ThemeChoice) -> None:
+        """Light, dark, or as the desktop says; kept for the next start."""
+        self._theme_choice = self._settings.theme = choice
+        apply_theme(choice)
+
+    def _system_theme_changed(self) -> None:
+        if self._theme_choice == "system":
+            apply_theme("system")
+
+    def _redraw_icons(self) -> None:
+        for row in ACTIONS:
+            if row.icon:
+                self.actions_by_id[row.id].setIcon(icons.icon(row.icon, themes.current()))
+
+    def _show_help(self) -> None:
+        self.help_dialog.show()
+        self.help_dialog.raise_()
+        self.help_dialog.page.setFocus()
+
+    def _about(self) -> None:
+        where = self.session.state.host or "this computer"
+        self.tell("info", f"Boundscope {boundscope.__version__}. The daemon that runs jobs is on {where}.")
+
+
+def apply_theme(choice: ThemeChoice) -> None:
+    """Set the palette of the running application."""
+    app = QApplication.instance()
+    assert isinstance(app, QApplication)
+    dark = choice == "dark" or (
+        choice == "system" and QGuiApplication.styleHints().colorScheme() is Qt.ColorScheme.Dark
+    )
+    themes.apply(app, themes.DARK if dark else themes.LIGHT)
+
+
+def _go_to(dock: QDockWidget, widget: QWidget) -> None:
+    dock.show()
+    dock.raise_()
+    widget.setFocus(Qt.FocusReason.ShortcutFocusReason)

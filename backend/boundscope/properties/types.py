@@ -17,13 +17,17 @@ class Box:
     """Bounds of every input, flattened in row-major order of the network's input tensor(s).
 
     `lower_text` and `upper_text` are the decimals as written; `lower` (rounded down) and `upper` (rounded up)
-    are float64 [inputs] that enclose them, equal to them where they are float64 numbers.
+    are float64 [inputs] that enclose them, equal to them where they are float64 numbers. The box is closed;
+    `strict_lower` and `strict_upper` name the inputs whose bound was written with < or >, so that the bound
+    itself is not among the points that violate.
     """
 
     lower_text: tuple[str, ...]
     upper_text: tuple[str, ...]
     lower: Float64Array
     upper: Float64Array
+    strict_lower: IndexArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    strict_upper: IndexArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class LinearConstraint:
 
     Its margin at a point is left side minus bound: the constraint fails exactly where the margin is positive
     (or zero, where strict). Coefficients are the nearest float64; where one is not exact, `coeff_error` is at
-    least the largest |exact − float64| among them (0.0 otherwise). `bound` is exact.
+    least the largest |exact − float64| among them (0.0 otherwise), and `exact_coeffs` holds the exact ones,
+    outputs then inputs (empty otherwise). `bound` is exact.
     """
 
     output_indices: IndexArray
@@ -43,6 +48,7 @@ class LinearConstraint:
     input_coeffs: Float64Array = field(default_factory=lambda: np.zeros(0, dtype=np.float64))
     coeff_error: float = 0.0
     text: str = ""
+    exact_coeffs: tuple[Fraction, ...] = ()
 
 
 @dataclass(frozen=True)

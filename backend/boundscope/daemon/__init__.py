@@ -1,0 +1,1 @@
+"""The daemon: takes jobs, runs their ranks, keeps what they say. Imports no torch."""

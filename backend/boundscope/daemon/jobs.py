@@ -1,0 +1,280 @@
+"""All jobs of a daemon: the queue, those that run, those that have ended; their states and their folders."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from boundscope import capabilities
+from boundscope.daemon.blobs import BlobStore, hashes_of, job_files, property_file
+from boundscope.daemon.endpoint import Endpoint, KeyPair
+from boundscope.daemon.hello import HOST
+from boundscope.daemon.jobspec import JobSpec, Kind, job_kind
+from boundscope.daemon.postmortem import Outcome
+from boundscope.daemon.run import JobRun
+from boundscope.daemon.store import Store
+from boundscope.errors import BoundscopeError, StoreError, UsageError
+from boundscope.protocol import (
+    Event,
+    Failure,
+    Job,
+    JobInfo,
+    JobState,
+    LogLine,
+    Progress,
+    StateChanged,
+    VerifyJob,
+)
+
+INSPECTIONS_KEPT = 20
+log = logging.getLogger("boundscope.daemon")
+
+
+class Jobs:
+    """`changed(info)` is called for every change of a JobInfo, before it is committed."""
+
+    def __init__(
+        self,
+        store: Store,
+        blobs: BlobStore,
+        endpoint: Endpoint,
+        folder: Path,
+        kinds: Mapping[str, Kind],
+        *,
+        at_once: int,
+        changed: Callable[[JobInfo], None],
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._endpoint = endpoint
+        self._folder = folder
+        self._kinds = kinds
+        self._at_once = at_once
+        self._changed = changed
+        self._infos: dict[str, JobInfo] = {}
+        self._keys: dict[str, str] = {}  # job id -> submission key, and the other way round
+        self._ids: dict[str, str] = {}
+        self._open: set[str] = set()  # not ended
+        self._runs: dict[str, JobRun] = {}
+        self.paused = False
+
+    # ------------------------------------------------------------ what there is
+
+    @property
+    def runs(self) -> Mapping[str, JobRun]:
+        """The jobs that have processes now."""
+        return self._runs
+
+    def listed(self, *, include_inspections: bool) -> tuple[JobInfo, ...]:
+        """Every job in order of creation."""
+        return tuple(
+            self.info(job_id)
+            for job_id, info in self._infos.items()
+            if include_inspections or not self._kinds[info.kind].beside
+        )
+
+    def info(self, job_id: str) -> JobInfo:
+        """One job as committed; StoreError where there is none of that id."""
+        info = self._infos.get(job_id)
+        if info is None:
+            raise StoreError(f"there is no job {job_id!r}; it may have been deleted")
+        return replace(info, last_number=self._store.committed(job_id))
+
+    @property
+    def idle(self) -> bool:
+        return not self._open
+
+    def recover(self) -> None:
+        """Read the store at start-up: what ran when the daemon went away was interrupted."""
+        for key, info in self._store.jobs():
+            self._infos[info.id] = info
+            self._keys[info.id] = key
+            self._ids[key] = info.id
+            if info.state.ended:
+                continue
+            self._open.add(info.id)
+            if info.state is JobState.QUEUED:
+                continue
+            self._store.forget_processes(info.id)
+            self._end(info.id, JobState.INTERRUPTED, "the daemon went away while the job ran")
+        for folder in self._folder.iterdir():
+            if folder.name not in self._infos:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    # ------------------------------------------------------------ submitting
+
+    def submit(self, job: Job, key: str, title: str) -> JobInfo:
+        """Queue a job; the same key again gives the job that it gave before. BoundscopeError says why not."""
+        if key in self._ids:
+            return self.info(self._ids[key])
+        if not key:
+            raise UsageError("a job must be submitted with a key of its own")
+        if isinstance(job, VerifyJob):
+            capabilities.check(job)
+        elif job.network is None and job.property is None:
+            raise UsageError("there is neither a network nor a property to look at")
+        for ref in job_files(job):
+            self._blobs.require(ref)
+        now = time.time()
+        job_id = f"{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}-{secrets.token_hex(3)}"
+        info = JobInfo(
+            id=job_id,
+            kind=job_kind(job),
+            title=title or " · ".join(ref.name for ref in job_files(job)),
+            state=JobState.QUEUED,
+            job=job,
+            created_s=now,
+            host=HOST,
+        )
+        self._infos[job_id] = info
+        self._keys[job_id] = key
+        self._ids[key] = job_id
+        self._open.add(job_id)
+        self._set_state(job_id, JobState.QUEUED)
+        return info
+
+    # ------------------------------------------------------------ changes
+
+    def _update(self, job_id: str, **changes: object) -> None:
+        info = replace(self._infos[job_id], **changes)
+        self._infos[job_id] = info
+        self._store.put_job(self._keys[job_id], info)
+        self._changed(info)
+
+    def _set_state(self, job_id: str, state: JobState, reason: str = "", **changes: object) -> None:
+        self._store.append(job_id, -1, time.time(), StateChanged(state=state, reason=reason))
+        self._update(job_id, state=state, **changes)
+
+    def _end(self, job_id: str, state: JobState, cause: str = "", **changes: object) -> None:
+        self._open.discard(job_id)
+        self._set_state(job_id, state, cause, cause=cause, ended_s=time.time(), **changes)
+
+    def _record(self, job_id: str, rank: int, time_s: float, event: Event) -> None:
+        self._store.append(job_id, rank, time_s, event)
+        if isinstance(event, Progress):
+            info = self._infos[job_id] = replace(self._infos[job_id], progress=event)
+            self._changed(info)
+
+    # ------------------------------------------------------------ running
+
+    def tick(self) -> None:
+        """Start what may start, look after what runs, settle what has ended."""
+        for job_id, run in list(self._runs.items()):
+            outcome = run.tick()
+            if outcome is not None:
+                self._settle(job_id, outcome)
+            elif run.joined and self._infos[job_id].state is JobState.STARTING:
+                self._set_state(job_id, JobState.RUNNING, started_s=time.time())
+        if not self.paused:
+            self._start_queued()
+
+    def _start_queued(self) -> None:
+        busy = sum(not self._kinds[self._infos[job_id].kind].beside for job_id in self._runs)
+        for job_id in sorted(self._open, key=lambda job_id: (self._infos[job_id].created_s, job_id)):
+            info = self._infos[job_id]
+            if info.state is not JobState.QUEUED:
+                continue
+            beside = self._kinds[info.kind].beside
+            if beside or busy < self._at_once:
+                busy += not beside
+                self._start(job_id, info)
+
+    def _start(self, job_id: str, info: JobInfo) -> None:
+        folder = self._folder / job_id
+        self._set_state(job_id, JobState.STARTING)
+        try:
+            run = self._prepare(info, folder)
+            run.start()
+        except (BoundscopeError, OSError) as error:
+            cause = f"the job could not be started: {error}"
+            self._store.append(job_id, -1, time.time(), Failure(cause=cause))
+            self._endpoint.expel(f"job:{job_id}")
+            self._end(job_id, JobState.FAILED, cause)
+            return
+        self._runs[job_id] = run
+
+    def _prepare(self, info: JobInfo, folder: Path) -> JobRun:
+        """Lay out the job's files and admit a key of its own."""
+        job = info.job
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        source = property_file(job.property)
+        network = None if job.network is None else self._blobs.lay_out(job.network, folder / "network")
+        given = None if source is None else self._blobs.lay_out(source, folder / "property")
+        keys = KeyPair.new()
+        self._endpoint.admit(keys.public, f"job:{info.id}")
+        kind = self._kinds[info.kind]
+        spec = JobSpec(
+            job_id=info.id,
+            job=job,
+            entry=kind.entry,
+            ranks=job.ranks if isinstance(job, VerifyJob) else 1,
+            network=None if network is None else str(network),
+            property=None if given is None else str(given),
+            address=self._endpoint.address,
+            server_public_key=self._endpoint.keys.public,
+            public_key=keys.public,
+            secret_key=keys.secret,
+        )
+        return JobRun(
+            spec,
+            folder,
+            kind,
+            record=lambda rank, time_s, event: self._record(info.id, rank, time_s, event),
+            send=self._endpoint.send,
+            remember=lambda mark: self._store.remember_process(info.id, mark),
+        )
+
+    def _settle(self, job_id: str, outcome: Outcome) -> None:
+        del self._runs[job_id]
+        self._endpoint.expel(f"job:{job_id}")
+        self._store.forget_processes(job_id)
+        if outcome.failure is not None:
+            self._store.append(job_id, -1, time.time(), outcome.failure)
+        verdict = None if outcome.result is None else outcome.result.verdict
+        self._end(job_id, outcome.state, outcome.cause, verdict=verdict)
+        for name in ("network", "property"):
+            shutil.rmtree(self._folder / job_id / name, ignore_errors=True)
+        if self._kinds[self._infos[job_id].kind].beside:
+            self._forget_old_inspections()
+
+    def _forget_old_inspections(self) -> None:
+        old = [i.id for i in self._infos.values() if self._kinds[i.kind].beside and i.state.ended]
+        for job_id in old[:-INSPECTIONS_KEPT]:
+            self.delete(job_id)
+
+    # ------------------------------------------------------------ stopping
+
+    def cancel(self, job_id: str, *, force: bool = False) -> None:
+        """Stop a job that waits or runs; nothing happens to one that has ended."""
+        info = self.info(job_id)
+        if info.state is JobState.QUEUED:
+            self._end(job_id, JobState.CANCELLED, "cancelled before it started")
+        elif not info.state.ended:
+            if info.state is not JobState.CANCELLING:
+                self._store.append(job_id, -1, time.time(), LogLine(text="asked to stop"))
+                self._set_state(job_id, JobState.CANCELLING)
+            self._runs[job_id].cancel(force=force)
+
+    def delete(self, job_id: str) -> JobInfo:
+        """Remove an ended job with its events, its folder and the files that no other job names."""
+        info = self.info(job_id)
+        if not info.state.ended:
+            raise UsageError(f"job {job_id} is {info.state}; cancel it first")
+        self._store.delete_jobs([job_id])
+        del self._infos[job_id], self._ids[self._keys.pop(job_id)]
+        shutil.rmtree(self._folder / job_id, ignore_errors=True)
+        mine = hashes_of([info.job])
+        for sha256 in mine - hashes_of(other.job for other in self._infos.values()):
+            self._blobs.path(sha256).unlink(missing_ok=True)
+        return info
+
+    def hashes(self) -> set[str]:
+        """SHA-256 of every file that some job names."""
+        return hashes_of(info.job for info in self._infos.values())

@@ -1,0 +1,302 @@
+"""One running job: its processes, what they say, how they are stopped, and what became of them.
+
+The daemon and `boundscope.worker.local` both drive it: they hand it the ranks' messages and call `tick` about
+every 50 ms until that gives an Outcome.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from boundscope.daemon.jobspec import LOG_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.postmortem import Doom, Outcome, Witness, judge
+from boundscope.daemon.processes import (
+    ProcessMark,
+    child_environment,
+    cpu_seconds,
+    is_stopped,
+    oom_kills,
+    python_command,
+    signal_trees,
+)
+from boundscope.protocol import (
+    Event,
+    Failure,
+    FromWorker,
+    VerifyJob,
+    VerifyResult,
+    WorkerAck,
+    WorkerCommand,
+    WorkerEvent,
+    WorkerHello,
+)
+
+SILENT_S = 15.0  # a rank says hello every second; unheard of for so long, it is looked at
+JOIN_S = 25.0  # from the start to the hello of the last rank
+JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold disk under `import torch`)
+TERMINATE_AFTER_S = 5.0  # from the wish to cancel to SIGTERM
+KILL_AFTER_S = 10.0  # from the wish to cancel to SIGKILL
+SETTLE_S = 0.25  # from the launcher's end to the judgement, for what is still on the wire
+
+_decode = msgspec.msgpack.Decoder(FromWorker).decode
+_encode = msgspec.msgpack.Encoder().encode
+
+
+@dataclass
+class _Rank:
+    peer: bytes
+    mark: ProcessMark | None
+    heard_s: float
+    sequence: int = 0
+    acknowledged: int = 0
+    cpu_s: float = 0.0
+    looked_s: float = 0.0
+
+
+@dataclass
+class JobRun:
+    """`record(rank, time_s, event)` takes every event of the ranks once and in order; `send(peer, payload)` is the
+    way back to them. `remember(mark)` is told of every process, so that a crash leaves nothing behind unknown.
+    """
+
+    spec: JobSpec
+    folder: Path
+    kind: Kind
+    record: Callable[[int, float, Event], object]
+    send: Callable[[bytes, bytes], object]
+    remember: Callable[[ProcessMark], object] = lambda mark: None
+    witness: Witness = field(default_factory=Witness)
+    _ranks: dict[int, _Rank] = field(default_factory=dict)
+    _process: subprocess.Popen[bytes] | None = None
+    _launcher: ProcessMark | None = None
+    _started_s: float = 0.0
+    _ticked_s: float = 0.0
+    _exited_s: float | None = None
+    _cancelled_s: float | None = None
+    _commanded_s: float = 0.0
+    _stage: int = 0
+    _start_cpu_s: float = 0.0
+    _oom_kills: int | None = None
+
+    def start(self) -> None:
+        """Start the launcher in a session of its own; OSError where that cannot be done."""
+        write_spec(self.folder, self.spec)
+        self._oom_kills = oom_kills()
+        self._started_s = self._ticked_s = time.monotonic()
+        with (self.folder / LOG_NAME).open("ab") as log:
+            self._process = subprocess.Popen(
+                python_command(self.kind.module, str(self.folder)),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=child_environment(**thread_variables(self.spec)),
+            )
+        self._launcher = ProcessMark.of(self._process.pid)
+        if self._launcher is not None:
+            self.remember(self._launcher)
+
+    @property
+    def joined(self) -> bool:
+        """Whether every rank has been heard of."""
+        return len(self._ranks) == self.spec.ranks
+
+    @property
+    def cancelling(self) -> bool:
+        return self._cancelled_s is not None
+
+    # ------------------------------------------------------------ what the ranks say
+
+    def hear(self, peer: bytes, payload: bytes) -> None:
+        """Take one message of a rank of this job; what is not one is ignored."""
+        try:
+            message = _decode(payload)
+        except msgspec.DecodeError:
+            return
+        if message.job_id != self.spec.job_id or not 0 <= message.rank < self.spec.ranks:
+            return
+        if isinstance(message, WorkerHello):
+            self._hear_hello(peer, message)
+        elif (rank := self._ranks.get(message.rank)) is not None:
+            rank.peer, rank.heard_s = peer, time.monotonic()
+            self._hear_event(rank, message)
+
+    def _hear_hello(self, peer: bytes, hello: WorkerHello) -> None:
+        now = time.monotonic()
+        rank = self._ranks.get(hello.rank)
+        if rank is None:
+            mark = ProcessMark.of(hello.pid)
+            self._ranks[hello.rank] = _Rank(peer, mark, now)
+            if mark is not None:
+                self.remember(mark)
+            if self.cancelling:
+                self.send(peer, _encode(WorkerCommand(command="cancel")))
+            return
+        rank.peer, rank.heard_s = peer, now
+        rank.acknowledged = -1  # an acknowledgement may have been lost: say it again
+
+    def _hear_event(self, rank: _Rank, message: WorkerEvent) -> None:
+        if message.sequence > rank.sequence + 1:
+            return  # an earlier one was lost on the way; the rank sends both again
+        if message.sequence <= rank.sequence:
+            rank.acknowledged = -1
+            return
+        rank.sequence = message.sequence
+        event = message.event
+        if isinstance(event, VerifyResult):
+            if message.rank != 0:
+                return
+            self.witness.result = event
+        if isinstance(event, Failure):
+            self.witness.failures.append(event)
+        self.record(message.rank, message.time_s, event)
+
+    def acknowledge(self) -> None:
+        """Tell the ranks what has been stored; to be called after the commit."""
+        for rank in self._ranks.values():
+            if rank.sequence != rank.acknowledged:
+                self.send(rank.peer, _encode(WorkerAck(sequence=rank.sequence)))
+                rank.acknowledged = rank.sequence
+
+    # ------------------------------------------------------------ stopping
+
+    def cancel(self, *, force: bool = False) -> None:
+        """Ask the ranks to stop; SIGTERM and SIGKILL follow by themselves. `force`: SIGKILL at once."""
+        if self._cancelled_s is None:
+            self._cancelled_s = time.monotonic()
+        self._command_cancel()
+        if force:
+            self._stage = 2
+            self.kill()
+
+    def kill(self) -> None:
+        """SIGKILL to everything that this job started."""
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        marks = [self._launcher, *(rank.mark for rank in self._ranks.values())]
+        signal_trees([mark for mark in marks if mark is not None], number)
+
+    def _command_cancel(self) -> None:
+        self._commanded_s = time.monotonic()
+        for rank in self._ranks.values():
+            self.send(rank.peer, _encode(WorkerCommand(command="cancel")))
+
+    def _escalate(self, now: float) -> None:
+        if self._cancelled_s is None:
+            return
+        waited = now - self._cancelled_s
+        if self._stage < 1 and waited > TERMINATE_AFTER_S:
+            self._stage = 1
+            self._signal(signal.SIGTERM)
+        elif self._stage < 2 and waited > KILL_AFTER_S:
+            self._stage = 2
+            self.kill()
+        if now - self._commanded_s > 1.0:
+            self._command_cancel()
+
+    # ------------------------------------------------------------ watching
+
+    def tick(self) -> Outcome | None:
+        """Look after the processes; the Outcome once all of them have ended."""
+        process = self._process
+        if process is None:
+            return None
+        now = time.monotonic()
+        self._forgive_own_pause(now)
+        code = process.poll()
+        if code is None:
+            self._escalate(now)
+            if self.witness.doom is None:
+                self._watch(now)
+            return None
+        if self._exited_s is None:
+            self._exited_s = now
+            self.kill()  # whatever a killed launcher left
+        if now - self._exited_s < SETTLE_S or any(
+            rank.mark and rank.mark.alive for rank in self._ranks.values()
+        ):
+            return None
+        before = self._oom_kills
+        after = oom_kills()
+        self.witness.out_of_memory_killed = before is not None and after is not None and after > before
+        return judge(self.witness, self.folder, code, cancelled=self.cancelling)
+
+    def _forgive_own_pause(self, now: float) -> None:
+        """Where this process itself stood still, the ranks' silence means nothing."""
+        pause = now - self._ticked_s
+        self._ticked_s = now
+        if pause > 3.0:
+            self._started_s += pause
+            for rank in self._ranks.values():
+                rank.heard_s += pause
+
+    def _watch(self, now: float) -> None:
+        if not self.joined:
+            self._watch_joining(now)
+        for number, rank in self._ranks.items():
+            if now - rank.heard_s > SILENT_S and now - rank.looked_s > 1.0:
+                self._look_at(number, rank, now)
+
+    def _look_at(self, number: int, rank: _Rank, now: float) -> None:
+        """A rank is silent: stopped, hanging, or busy in one long call that lets no other thread run?"""
+        if rank.mark is None or not rank.mark.alive:
+            return  # the launcher sees that it died, and how
+        silent = now - rank.heard_s
+        if is_stopped(rank.mark.pid):
+            self._doom(
+                number, f"rank {number} was stopped (SIGSTOP) and gave no sign of life for {silent:.0f} s"
+            )
+            return
+        used = cpu_seconds([rank.mark.pid])
+        busy = rank.looked_s == 0.0 or used - rank.cpu_s > 0.05
+        rank.cpu_s, rank.looked_s = used, now
+        if not busy:
+            self._doom(number, f"rank {number} gave no sign of life for {silent:.0f} s and does not compute")
+
+    def _watch_joining(self, now: float) -> None:
+        waited = now - self._started_s
+        if waited < JOIN_S or self._process is None:
+            return
+        used = cpu_seconds([self._process.pid])
+        if waited < JOIN_BUSY_S and (self._start_cpu_s == 0.0 or used - self._start_cpu_s > 0.5):
+            self._started_s += 2.0
+            self._start_cpu_s = used
+            return
+        missing = [number for number in range(self.spec.ranks) if number not in self._ranks]
+        names = ", ".join(str(number) for number in missing)
+        word = "rank" if len(missing) == 1 else "ranks"
+        self._doom(
+            missing[0], f"{word} {names} never joined: not heard of within {waited:.0f} s of the start"
+        )
+
+    def _doom(self, rank: int, cause: str) -> None:
+        self.witness.doom = Doom(rank, cause)
+        self.kill()
+
+
+def thread_variables(spec: JobSpec) -> dict[str, str]:
+    """Environment by which the ranks share the cores: cores // ranks threads each, idle threads sleep at once."""
+    chosen = spec.job.threads_per_rank if isinstance(spec.job, VerifyJob) else None
+    threads = str(chosen or max(1, core_count() // spec.ranks))
+    return {
+        "OMP_NUM_THREADS": threads,
+        "MKL_NUM_THREADS": threads,
+        "OPENBLAS_NUM_THREADS": threads,
+        "OMP_WAIT_POLICY": "passive",
+        "GOMP_SPINCOUNT": "0",
+        "KMP_BLOCKTIME": "0",
+    }
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

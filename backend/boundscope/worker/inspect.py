@@ -1,0 +1,101 @@
+"""Reads a network and a property back to people: `python -m boundscope.worker.inspect FOLDER`, without ranks."""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boundscope.daemon.jobspec import JobSpec, read_spec
+from boundscope.errors import BoundscopeError, NetworkError
+from boundscope.monitor import Monitor
+from boundscope.protocol import EpsilonBall, Failure, InspectJob, PropertySource
+from boundscope.worker import process
+from boundscope.worker.observer import Observer
+
+if TYPE_CHECKING:
+    from boundscope.network.graph import Network
+
+
+def main(folder: Path) -> int:
+    process.begin()
+    spec = read_spec(folder)
+    with Observer(spec, 0) as observer:
+        return _inspect_guarded(spec, observer)
+
+
+def _inspect_guarded(spec: JobSpec, observer: Observer) -> int:
+    try:
+        assert isinstance(spec.job, InspectJob), "only inspect jobs come here"
+        network = None if spec.network is None else Path(spec.network)
+        given = None if spec.property is None else Path(spec.property)
+        inspect_files(spec.job, network, given, observer)
+    except BoundscopeError as error:
+        observer.emit(Failure(cause=str(error)))
+        return 1
+    except Exception as error:  # noqa: BLE001 the edge of the process: told with its cause, and the status says so
+        cause = f"the files could not be read: {type(error).__name__}: {error}"
+        observer.emit(Failure(cause=cause, detail=traceback.format_exc()))
+        return 1
+    return 0
+
+
+def inspect_files(
+    job: InspectJob, network_path: Path | None, property_path: Path | None, monitor: Monitor
+) -> None:
+    """Emit what can be said, soonest first: the property, the network, then what of it has no bound rule.
+
+    Raises:
+        NetworkError, PropertyError: a file that cannot be read, or a property that does not fit the network.
+    """
+    is_file = job.property is not None and not isinstance(job.property, EpsilonBall)
+    if is_file and property_path is not None:
+        _emit_property_file(property_path, monitor)
+    network = None if network_path is None else _emit_network(network_path, monitor)
+    if job.property is not None and property_path is not None and network is not None:
+        _check_fit(job.property, property_path, network, monitor)
+    if network is not None:
+        _emit_unsupported(network, monitor)
+
+
+def _emit_property_file(path: Path, monitor: Monitor) -> None:
+    from boundscope.properties import read_property, summarize
+
+    monitor.emit(summarize(read_property(path)))
+
+
+def _emit_network(path: Path, monitor: Monitor) -> Network:
+    from boundscope.network import load_network
+    from boundscope.worker.summary import network_summary
+
+    network = load_network(path)
+    monitor.emit(network_summary(network))
+    return network
+
+
+def _check_fit(source: PropertySource, path: Path, network: Network, monitor: Monitor) -> None:
+    from boundscope.properties import ball_property, read_property, summarize
+
+    if isinstance(source, EpsilonBall):
+        if len(network.inputs) != 1:
+            raise NetworkError(
+                f"an ε-ball needs a network with one input; this one has {len(network.inputs)}"
+            )
+        ball = ball_property(
+            source, path, input_shape=network.inputs[0].shape, output_count=network.output_count
+        )
+        monitor.emit(summarize(ball))
+    else:
+        read_property(path, input_count=network.input_count, output_count=network.output_count)
+
+
+def _emit_unsupported(network: Network, monitor: Monitor) -> None:
+    from boundscope.bounds import unsupported
+    from boundscope.worker.summary import network_summary
+
+    monitor.emit(network_summary(network, unsupported(network)))
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,76 @@
+"""Starts the ranks of a job through torchrun's elastic launcher: `python -m boundscope.worker.launch FOLDER`.
+
+It tells the daemon nothing itself; what it saw of the ranks' ends it leaves in the folder as a LaunchReport.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from boundscope.daemon.jobspec import JobSpec, LaunchReport, RankExit, read_spec, write_report
+from boundscope.daemon.processes import PARENT_VARIABLE
+from boundscope.worker import process
+
+SHUTDOWN_S = 3
+LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
+
+
+def main(folder: Path) -> int:
+    """Start the ranks and wait for them; 0 where all ended well, else 1."""
+    process.begin()
+    spec = read_spec(folder)
+    os.environ[PARENT_VARIABLE] = str(os.getpid())
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
+    if cause := too_few_gpus(spec.ranks):
+        write_report(folder, LaunchReport(cause=cause))
+        return 1
+    return _launch(spec, folder)
+
+
+def _launch(spec: JobSpec, folder: Path) -> int:
+    from torch.distributed.elastic.multiprocessing import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=spec.ranks,
+        run_id=spec.job_id,
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        rdzv_configs={"timeout": 25},
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        monitor_interval=0.1,
+        shutdown_timeout=SHUTDOWN_S,
+    )
+    try:
+        elastic_launch(config, sys.executable)("-P", "-m", "boundscope.worker.rank", str(folder))
+    except ChildFailedError as error:
+        exits = [RankExit(rank=rank, exit_code=failure.exitcode) for rank, failure in error.failures.items()]
+        write_report(folder, LaunchReport(exits=tuple(sorted(exits, key=lambda each: each.rank))))
+        return 1
+    except SignalException as error:
+        write_report(folder, LaunchReport(cause=f"the job's launcher was ended by {error.sigval.name}"))
+        return 1
+    return 0
+
+
+def too_few_gpus(ranks: int) -> str:
+    """Why so many ranks cannot run here; "" where they can. Without GPUs any number of ranks shares the cores."""
+    import torch
+
+    if not torch.cuda.is_available() or ranks <= torch.cuda.device_count():
+        return ""
+    count = torch.cuda.device_count()
+    return (
+        f"the job asks for {ranks} ranks, one GPU each, and this machine has {count}; ask for at most {count}, or "
+        "hide the GPUs (CUDA_VISIBLE_DEVICES=) to run on the CPU"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -1,0 +1,88 @@
+"""A job with several ranks in this process tree, without a daemon: the same launcher, socket and judgement."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from boundscope.daemon import hello
+from boundscope.daemon.endpoint import Endpoint, KeyPair
+from boundscope.daemon.jobspec import KINDS, JobSpec, Kind
+from boundscope.daemon.postmortem import Outcome
+from boundscope.daemon.run import JobRun
+from boundscope.errors import CancelledError, RankFailedError
+from boundscope.protocol import Event, JobState, VerifyJob, VerifyResult, to_json
+from boundscope.worker.files import JobFiles
+
+POLL_S = 0.05
+
+
+def run_local(
+    job: VerifyJob,
+    files: JobFiles,
+    on_event: Callable[[int, Event], None],
+    *,
+    cancel: threading.Event | None = None,
+    kinds: Mapping[str, Kind] = KINDS,
+) -> VerifyResult:
+    """Run `job.ranks` ranks and give rank 0's result; `on_event(rank, event)` is called in this thread.
+
+    Raises:
+        CancelledError: `cancel` was set.
+        RankFailedError: a rank died, never joined, or failed; the text says which and why.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="boundscope-"))
+    endpoint = Endpoint()
+    kind = kinds["verify"]
+    keys = KeyPair.new()
+    endpoint.admit(keys.public, "job")
+    spec = JobSpec(
+        job_id=uuid.uuid4().hex,
+        job=job,
+        entry=kind.entry,
+        ranks=job.ranks,
+        network=str(files.network.absolute()),
+        property=str(files.property.absolute()),
+        address=endpoint.address,
+        server_public_key=endpoint.keys.public,
+        public_key=keys.public,
+        secret_key=keys.secret,
+    )
+    run = JobRun(spec, folder, kind, lambda rank, _, event: on_event(rank, event), endpoint.send)
+    try:
+        run.start()
+        return _result(_drive(run, endpoint, cancel))
+    except OSError as error:
+        raise RankFailedError(f"the ranks could not be started: {error}") from error
+    finally:
+        run.kill()
+        endpoint.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> Outcome:
+    while True:
+        for message in endpoint.receive(POLL_S):
+            if message.payload.startswith(b"{"):
+                _, welcome = hello.answer(message.payload)
+                endpoint.send(message.peer, to_json(welcome).encode())
+            else:
+                run.hear(message.peer, message.payload)
+        run.acknowledge()
+        if cancel is not None and cancel.is_set() and not run.cancelling:
+            run.cancel()
+        outcome = run.tick()
+        if outcome is not None:
+            return outcome
+
+
+def _result(outcome: Outcome) -> VerifyResult:
+    if outcome.result is not None:
+        return outcome.result
+    if outcome.state is JobState.CANCELLED:
+        raise CancelledError("the job was cancelled")
+    raise RankFailedError(outcome.cause or "the ranks ended without a result")

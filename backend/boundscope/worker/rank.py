@@ -1,0 +1,128 @@
+"""One rank of a job: `python -m boundscope.worker.rank FOLDER`, started by `boundscope.worker.launch`."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, JobSpec, read_spec
+from boundscope.errors import BoundscopeError, CancelledError
+from boundscope.monitor import Monitor
+from boundscope.protocol import Failure, VerifyJob, VerifyResult
+from boundscope.worker import process
+from boundscope.worker.files import JobFiles
+from boundscope.worker.observer import Observer
+
+if TYPE_CHECKING:
+    from boundscope.sharding.ranks import RankGroup
+
+Entry = Callable[[VerifyJob, JobFiles, Monitor, "RankGroup"], VerifyResult]
+
+JOIN_S = 25.0
+
+
+def main(folder: Path) -> int:
+    """Run this process's part of the job; its exit status.
+
+    Says hello before torch is imported, so that the daemon knows within a second that the rank lives.
+    """
+    process.begin()
+    spec = read_spec(folder)
+    rank = int(os.environ["RANK"])
+    observer = Observer(spec, rank)
+    status = _run_guarded(spec, rank, observer)
+    delivered = observer.close()
+    if not delivered:
+        print(f"rank {rank}: the daemon did not take the last events", file=sys.stderr)
+    sys.stderr.flush()
+    # Interpreter shutdown with torch's threads may hang or crash after a failure; everything has been said.
+    os._exit(status or (0 if delivered else 1))
+
+
+def _run_guarded(spec: JobSpec, rank: int, observer: Observer) -> int:
+    try:
+        _run(spec, rank, observer)
+    except CancelledError:
+        return EXIT_CANCELLED
+    except BoundscopeError as error:
+        observer.emit(Failure(cause=str(error), rank=rank))
+        return 1
+    except MemoryError:
+        observer.emit(
+            Failure(cause=f"rank {rank} ran out of memory", rank=rank, detail=traceback.format_exc())
+        )
+        return 1
+    except Exception as error:  # noqa: BLE001 the edge of the process: told with its cause, and the status says so
+        traceback.print_exc()
+        if _lost_peer(error):
+            observer.log(f"rank {rank} lost its connection to another rank: {_first_line(error)}", "error")
+            return EXIT_LOST_PEER
+        cause = f"rank {rank} failed: {type(error).__name__}: {_first_line(error)}"
+        observer.emit(Failure(cause=cause, rank=rank, detail=traceback.format_exc()))
+        return 1
+    return 0
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0][:500]
+
+
+def _lost_peer(error: Exception) -> bool:
+    """Whether the error only says that some other rank has gone."""
+    import torch.distributed as dist
+
+    text = str(error)
+    signs = (
+        "Connection closed by peer",
+        "Connection reset by peer",
+        "Broken pipe",
+        "Read timeout",
+        "gloo/transport",
+    )
+    return isinstance(error, dist.DistError) or any(sign in text for sign in signs)
+
+
+def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
+    import torch
+
+    from boundscope.sharding.ranks import RankGroup
+
+    module, _, function = spec.entry.partition(":")
+    entry: Entry = getattr(importlib.import_module(module), function)
+    assert isinstance(spec.job, VerifyJob), "only verify jobs run in ranks"
+    torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
+    join(spec.ranks)
+    ranks = RankGroup.of_process_group()
+    files = JobFiles(network=Path(spec.network or ""), property=Path(spec.property or ""))
+    observer.begin(spec.job.timeout_s)
+    result = entry(spec.job, files, observer, ranks)
+    if rank == 0:
+        observer.emit(result)
+    observer.flush()
+    ranks.barrier()
+    torch.distributed.destroy_process_group()
+
+
+def join(size: int) -> None:
+    """Meet the other ranks: NCCL for tensors on GPUs, gloo on loopback for those on the CPU."""
+    import datetime
+
+    import torch
+    import torch.distributed as dist
+
+    backend = "gloo"
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+        backend = "cpu:gloo,cuda:nccl"
+    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=JOIN_S))
+    if dist.get_world_size() != size:
+        raise BoundscopeError(f"the job has {size} ranks but {dist.get_world_size()} met")
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 
@@ -11,7 +9,7 @@ from boundscope.bounds.context import BoxContext, NodeFacts
 from boundscope.bounds.operators.base import Relaxation
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 
-Rows = Mapping[str, Tensor]  # tensor name -> coefficients [R, *S]
+Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 
 
 class BackwardPass:
@@ -27,12 +25,13 @@ class BackwardPass:
         self._relax = relax
 
     def lower(self, rows: Rows, count: int) -> Tensor:
-        """Lower bound of Σ rows[t]·t for each row: [R] float64. Uses up the tensors in `rows`.
+        """Lower bound of Σ rows[t]·t for each row: [R] float64. Empties `rows`, so that no
+        coefficients outlive their use.
 
         A tensor named in `rows` must have been reached by the context already.
         """
         context = self._context
-        pending = dict(rows)
+        pending = rows
         total = _Total(count, context.device)
         for node in reversed(context.network.nodes):
             outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
@@ -60,8 +59,8 @@ class BackwardPass:
             total.add(constant)
             for name, coefficients in carried.items():
                 self._accumulate(pending, name, coefficients, total)
-        for name, coefficients in pending.items():
-            self._concretize(name, coefficients, total)
+        for name in list(pending):
+            self._concretize(name, pending.pop(name), total)
         return total.lower()
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
@@ -127,7 +126,7 @@ def _through(rows: Tensor, relaxation: Relaxation) -> tuple[Tensor, Tensor]:
     """
     negative = rows.clamp(max=0)
     carried = rows * relaxation.lower_slope
-    carried += negative * (relaxation.upper_slope - relaxation.lower_slope)
+    carried.addcmul_(negative, relaxation.upper_slope - relaxation.lower_slope)
     constant = negative.flatten(1) @ relaxation.upper_intercept.flatten()
     if bool((relaxation.lower_intercept != 0).any()):
         constant = constant + (rows - negative).flatten(1) @ relaxation.lower_intercept.flatten()

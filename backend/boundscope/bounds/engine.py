@@ -138,13 +138,13 @@ class BoundEngine:
             wanted = rule.unstable(node.op, interval).flatten().nonzero().flatten()
             if len(wanted):
                 stage = f"{method} bounds of {producers[name].name if name in producers else name}"
-                context.tighten(name, self._element_bounds(context, name, wanted, stage))
+                context.tighten(name, self.element_bounds(context, name, wanted, stage))
         if name in producers:
             unstable = int(rule.unstable(node.op, context.intervals[name]).sum())
             self._report(context, producers[name], name, unstable, method, case)
 
-    def _element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
-        """CROWN bounds of chosen elements of a tensor; the others keep their interval."""
+    def element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
+        """CROWN bounds of the chosen elements (flat indices) of a tensor; the others keep their interval."""
         shape = self.network.tensors[name].shape
         count = len(wanted)
 

@@ -20,7 +20,7 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
     else:
         words.append(str(property))
     words += ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
-    words += ["--timeout", f"{job.timeout_s:g}", "--seed", str(job.seed)]
+    words += ["--timeout", str(job.timeout_s).removesuffix(".0"), "--seed", str(job.seed)]
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
     for option, value in (

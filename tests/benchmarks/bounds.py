@@ -6,6 +6,7 @@ between the two engines' output bounds. Ours works in float64 with every roundin
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import sys
 import tempfile
@@ -19,14 +20,13 @@ from onnx import helper
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from support.models import save  # noqa: E402
-
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.network import load_network
 from boundscope.properties.types import Box
 from boundscope.protocol import Method
 from boundscope.reference import import_auto_lirpa
 from boundscope.sharding.weights import WholeWeights
+from support.models import save
 
 SHAPES = ([784, 256, 256, 10], [784, 256, 256, 256, 256, 10], [784, 1024, 1024, 1024, 10])
 RADIUS = 0.01
@@ -35,7 +35,7 @@ REPEATS = 5
 
 def _module(widths: list[int]) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(widths, widths[1:], strict=False):
+    for fan_in, fan_out in itertools.pairwise(widths):
         layers += [nn.Linear(fan_in, fan_out), nn.ReLU()]
     return nn.Sequential(*layers[:-1])
 
@@ -47,18 +47,29 @@ def _onnx(module: nn.Sequential, folder: Path) -> Path:
         if isinstance(layer, nn.Linear):
             constants[f"W{number}"] = layer.weight.detach().numpy()
             constants[f"b{number}"] = layer.bias.detach().numpy()
-            nodes.append(helper.make_node("Gemm", [name, f"W{number}", f"b{number}"], [out], f"fc{number}", transB=1))
+            nodes.append(
+                helper.make_node("Gemm", [name, f"W{number}", f"b{number}"], [out], f"fc{number}", transB=1)
+            )
         else:
             nodes.append(helper.make_node("Relu", [name], [out], f"relu{number}"))
         name = out
-    return save(folder / "net.onnx", nodes, constants, [1, module[0].in_features], [1, module[-1].out_features])
+    return save(
+        folder / "net.onnx", nodes, constants, [1, module[0].in_features], [1, module[-1].out_features]
+    )
 
 
 def main() -> None:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     lirpa = import_auto_lirpa()
-    print(f"{'network':28} {'ours [s]':>10} {'theirs [s]':>10} {'ratio':>7} {'largest difference':>19} {'ours peak [MiB]':>16}")
+    heads = (
+        f"{'ours [s]':>10}",
+        f"{'theirs [s]':>10}",
+        f"{'ratio':>7}",
+        f"{'largest difference':>19}",
+        "our peak [MiB]",
+    )
+    print(f"{'network':28}", *heads)
     for widths in SHAPES:
         torch.manual_seed(0)
         module = _module(widths)
@@ -88,7 +99,9 @@ def main() -> None:
         )
         mine, other = statistics.median(ours_s), statistics.median(theirs_s)
         name = "-".join(map(str, widths))
-        print(f"{name:28} {mine:10.3f} {other:10.3f} {other / mine:7.2f} {difference:19.2e} {peak / 2**20:16.1f}")
+        print(
+            f"{name:28} {mine:10.3f} {other:10.3f} {other / mine:7.2f} {difference:19.2e} {peak / 2**20:16.1f}"
+        )
 
 
 if __name__ == "__main__":

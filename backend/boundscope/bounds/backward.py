@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, NodeFacts
 from boundscope.bounds.operators.base import Relaxation
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
+from boundscope.network.graph import Node
 
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 
@@ -30,38 +33,73 @@ class BackwardPass:
 
         A tensor named in `rows` must have been reached by the context already.
         """
+        return self._finish(rows, _Total(count, self._context.device))
+
+    def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
+        """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
+
+        Args:
+            name: a tensor that a node computes.
+            elements: flat indices, [R] int64.
+            signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64.
+        """
         context = self._context
-        pending = rows
-        total = _Total(count, context.device)
+        total = _Total(len(elements), context.device)
+        node = next(node for node in context.network.nodes if name in node.outputs)
+        rule = context.rule(node)
+        if not rule.relaxed and len(node.outputs) == 1:
+            with context.view(node) as view:
+                selected = rule.select(view, elements, signs)
+            if selected is not None:
+                parts, constant = selected
+                (slack,) = context.facts[node.name].slack
+                if slack is not None:
+                    total.error += slack.flatten()[elements] * signs.abs()
+                total.add(constant)
+                return self._finish(self._by_name(node.inputs, parts, total), total)
+        shape = context.network.tensors[name].shape
+        rows = torch.zeros(len(elements), math.prod(shape), dtype=torch.float64, device=context.device)
+        rows[torch.arange(len(elements), device=context.device), elements] = signs
+        return self._finish({name: context.ledger.hold(rows, "rows").reshape(len(elements), *shape)}, total)
+
+    def _finish(self, pending: Rows, total: _Total) -> Tensor:
+        context = self._context
         for node in reversed(context.network.nodes):
             outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
             if all(coefficients is None for coefficients in outputs):
                 continue
-            facts = context.facts[node.name]
-            rule = context.rule(node)
-            if rule.relaxed and not self._relax:
-                for name, coefficients in zip(node.outputs, outputs, strict=True):
-                    if coefficients is not None:
-                        self._concretize(name, coefficients, total)
-                continue
-            self._charge(outputs, facts, total)
-            if facts.relaxation is not None:
-                (through,) = outputs
-                assert through is not None
-                before, constant = _through(through, facts.relaxation)
-                del through
-                carried = {node.inputs[0]: before}
-            else:
-                with context.view(node) as view:
-                    parts, constant = rule.backward(view, outputs)
-                carried = self._by_name(node.inputs, parts, total)
+            self._through_node(node, outputs, pending, total)
             del outputs
-            total.add(constant)
-            for name, coefficients in carried.items():
-                self._accumulate(pending, name, coefficients, total)
         for name in list(pending):
             self._concretize(name, pending.pop(name), total)
         return total.lower()
+
+    def _through_node(
+        self, node: Node, outputs: tuple[Tensor | None, ...], pending: Rows, total: _Total
+    ) -> None:
+        """Move coefficients of a node's outputs to its inputs, or to their bounds where rows stop here."""
+        context = self._context
+        facts = context.facts[node.name]
+        rule = context.rule(node)
+        if rule.relaxed and not self._relax:
+            for name, coefficients in zip(node.outputs, outputs, strict=True):
+                if coefficients is not None:
+                    self._concretize(name, coefficients, total)
+            return
+        self._charge(outputs, facts, total)
+        constant: Tensor | None
+        if facts.relaxation is not None:
+            (coefficients,) = outputs
+            assert coefficients is not None
+            before, constant = _through(coefficients, facts.relaxation)
+            carried = {node.inputs[0]: before}
+        else:
+            with context.view(node) as view:
+                parts, constant = rule.backward(view, outputs)
+            carried = self._by_name(node.inputs, parts, total)
+        total.add(constant)
+        for name, coefficients in carried.items():
+            self._accumulate(pending, name, coefficients, total)
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
         for coefficients, slack in zip(outputs, facts.slack, strict=True):

@@ -107,10 +107,11 @@ class BoundEngine:
         The rows are merged into the network's last layers, so that what outputs share cancels.
         """
 
-        def start(chunk: Chunk, count: int) -> Rows:
-            return self._constraint_rows(constraints[chunk.start : chunk.stop], count)
+        def bound(chunk: Chunk, count: int) -> Tensor:
+            rows = self._constraint_rows(constraints[chunk.start : chunk.stop], count)
+            return BackwardPass(context, relax=relax).lower(rows, count)
 
-        lower = self._lower(context, len(constraints), start, relax=relax, stage="margins")
+        lower = self._lower(len(constraints), bound, stage="margins")
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
         margins = [
             _margin(bound, constraint, reach)
@@ -145,18 +146,17 @@ class BoundEngine:
 
     def element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
         """CROWN bounds of the chosen elements (flat indices) of a tensor; the others keep their interval."""
-        shape = self.network.tensors[name].shape
         count = len(wanted)
 
-        def start(chunk: Chunk, rows: int) -> Rows:
+        def bound(chunk: Chunk, rows: int) -> Tensor:
             # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.
-            coefficients = torch.zeros(rows, context.intervals[name].lower.numel(), dtype=torch.float64)
-            index = torch.arange(chunk.stop - chunk.start)
-            element = wanted.cpu()[(index + chunk.start) // 2]
-            coefficients[index, element] = 1.0 - 2.0 * ((index + chunk.start) % 2).to(torch.float64)
-            return {name: self.ledger.hold(coefficients.to(self.device), "rows").reshape(rows, *shape)}
+            index = torch.arange(chunk.start, chunk.start + rows, device=self.device)
+            filled = index < chunk.stop
+            element = wanted[torch.where(filled, index, 0) // 2]
+            sign = torch.where(filled, 1.0 - 2.0 * (index % 2), 0.0).to(torch.float64)
+            return BackwardPass(context).lower_elements(name, element, sign)
 
-        pairs = self._lower(context, 2 * count, start, relax=True, stage=stage).reshape(count, 2)
+        pairs = self._lower(2 * count, bound, stage=stage).reshape(count, 2)
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
         lower[wanted], upper[wanted] = pairs[:, 0], -pairs[:, 1]
@@ -187,16 +187,8 @@ class BoundEngine:
 
     # ------------------------------------------------------------ rows in chunks, over ranks
 
-    def _lower(
-        self,
-        context: BoxContext,
-        count: int,
-        start: Callable[[Chunk, int], Rows],
-        *,
-        relax: bool,
-        stage: str,
-    ) -> Tensor:
-        """Lower bounds of `count` rows: [count] float64, equal on every rank.
+    def _lower(self, count: int, bound: Callable[[Chunk, int], Tensor], *, stage: str) -> Tensor:
+        """Lower bounds of `count` rows: [count] float64, equal on every rank; `bound` gives those of one chunk.
 
         Every chunk has the same number of rows whatever the number of ranks, so the same products are computed
         and the bounds are the same bits. A chunk that does not fit the memory budget is halved and tried again.
@@ -206,7 +198,7 @@ class BoundEngine:
         size = self._chunk_size(count)
         while True:
             try:
-                return self._lower_in_chunks(context, count, start, size, relax=relax, stage=stage)
+                return self._lower_in_chunks(count, bound, size, stage)
             except OutOfMemoryError:
                 if size <= CHUNK_MULTIPLE:
                     raise
@@ -216,14 +208,7 @@ class BoundEngine:
                 )
 
     def _lower_in_chunks(
-        self,
-        context: BoxContext,
-        count: int,
-        start: Callable[[Chunk, int], Rows],
-        size: int,
-        *,
-        relax: bool,
-        stage: str,
+        self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str
     ) -> Tensor:
         bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
         chunks = [Chunk(first, min(first + size, count)) for first in range(0, count, size)]
@@ -234,7 +219,7 @@ class BoundEngine:
             try:
                 self.monitor.check()
                 if mine is not None or self.weights.collective:
-                    lower = self._lower_of_chunk(context, mine or Chunk(0, 0), start, size, relax)
+                    lower = self._lower_of_chunk(mine or Chunk(0, 0), bound, size)
                     if mine is not None:
                         bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
             except (OutOfMemoryError, DeadlineError, CancelledError) as caught:
@@ -244,11 +229,9 @@ class BoundEngine:
             self.monitor.emit(Progress(stage=stage, done=done, total=count))
         return self.ranks.sum_parts(bounds)
 
-    def _lower_of_chunk(
-        self, context: BoxContext, chunk: Chunk, start: Callable[[Chunk, int], Rows], size: int, relax: bool
-    ) -> Tensor:
+    def _lower_of_chunk(self, chunk: Chunk, bound: Callable[[Chunk, int], Tensor], size: int) -> Tensor:
         try:
-            return BackwardPass(context, relax=relax).lower(start(chunk, size), size)
+            return bound(chunk, size)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OutOfMemoryError(f"{error}; {self.ledger.breakdown(self.ledger.total_bytes)}") from error
 

@@ -118,6 +118,19 @@ class Rule(Generic[Op]):
         """
         raise NotImplementedError
 
+    def select(self, view: NodeView[Op], elements: Tensor, signs: Tensor) -> Backward | None:
+        """`backward` of rows that are single elements of the first output, without building these rows.
+
+        Args:
+            view: the node.
+            elements: flat index into the output for each row, [R] int64.
+            signs: factor of each row, +1, −1, or 0 for rows that only fill a chunk, [R].
+
+        Returns:
+            As `backward`, or None where the rule has no shorter way.
+        """
+        return None
+
 
 _RULES: dict[type[Operator], Rule[Any]] = {}
 R = TypeVar("R", bound=type[Rule[Any]])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -74,3 +75,29 @@ class ConvRule(Rule[Conv]):
         if bias is not None:
             constant = (flat.flatten(2).sum(2) @ bias).reshape(coefficients.shape[0], -1).sum(1)
         return (carried.reshape(coefficients.shape[0], *shape), None, None), constant
+
+    def select(self, view: NodeView[Conv], elements: Tensor, signs: Tensor) -> Backward | None:
+        weight, bias, op = self._weight(view), view.constant(2), view.op
+        shape = view.interval(0).lower.shape
+        if shape[0] != 1:
+            return None
+        begins, ends = split_pads(op.pads)
+        padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
+        channel, *place = torch.unravel_index(elements, view.output_shapes[0][1:])
+        axes, count = len(place), len(elements)
+        rows = weight.new_zeros(count, *shape[1:2], *padded)
+        # Every row gets one kernel, at the window that its element looks through.
+        per_group = weight.shape[1]
+        first = channel // (weight.shape[0] // op.group) * per_group
+        index = [torch.arange(count, device=weight.device).reshape(-1, *[1] * (axes + 1))]
+        inner = torch.arange(per_group, device=weight.device)
+        index.append((first[:, None] + inner).reshape(count, per_group, *[1] * axes))
+        for axis in range(axes):
+            offsets = torch.arange(weight.shape[2 + axis], device=weight.device) * op.dilations[axis]
+            where = place[axis][:, None] * op.strides[axis] + offsets
+            index.append(where.reshape(count, 1, *[1] * axis, -1, *[1] * (axes - axis - 1)))
+        rows[tuple(index)] = weight[channel] * signs.reshape(-1, *[1] * (axes + 1))
+        inside = [slice(begin, begin + size) for begin, size in zip(begins, shape[2:], strict=True)]
+        rows = rows[(slice(None), slice(None), *inside)].contiguous()
+        constant = None if bias is None else bias[channel] * signs
+        return (rows.reshape(count, *shape), None, None), constant

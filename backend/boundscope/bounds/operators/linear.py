@@ -71,6 +71,17 @@ class GemmRule(Rule[Gemm]):
         constant = None if bias is None else (coefficients * bias).flatten(1).sum(1)
         return (carried, None, None), constant
 
+    def select(self, view: NodeView[Gemm], elements: Tensor, signs: Tensor) -> Backward | None:
+        weight, bias = self._weight(view), self._bias(view)
+        shape = view.interval(0).lower.shape
+        if shape[0] != 1:
+            return None
+        carried = (weight[elements] * signs[:, None]).reshape(-1, *shape)
+        if view.op.alpha != 1.0:
+            carried = carried * view.op.alpha
+        constant = None if bias is None else bias.expand(view.output_shapes[0]).flatten()[elements] * signs
+        return (carried, None, None), constant
+
 
 @bounds(MatMul)
 class MatMulRule(Rule[MatMul]):

@@ -79,6 +79,11 @@ class Session:
         return result
 
     @property
+    def takes_batches(self) -> bool:
+        """Whether the first axis of every input has no fixed size."""
+        return all(info.shape and not isinstance(info.shape[0], int) for info in self._session.get_inputs())
+
+    @property
     def outputs(self) -> list[str]:
         return [info.name for info in self._session.get_outputs()]
 

@@ -44,5 +44,6 @@ def examples() -> tuple[tuple[Example, ...], tuple[str, ...]]:
             problems.append(f"The example in {description_path.parent} cannot be read: {error}")
             continue
         place = description_path.parent
-        found.append(Example(text.title, text.description, place / text.network, place / text.property))
+        network, claim = (place / text.network).resolve(), (place / text.property).resolve()
+        found.append(Example(text.title, text.description, network, claim))
     return tuple(found), tuple(problems)

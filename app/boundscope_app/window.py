@@ -51,7 +51,7 @@ from boundscope_app.widgets.welcome import Welcome
 
 FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
-LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 220, 400, 190
+LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 250, 400, 190
 LAYOUT_VERSION = 1
 JOB_ACTIONS = ("run.cancel", "run.again", "file.export_all", "run.delete")
 
@@ -182,6 +182,7 @@ class MainWindow(QMainWindow):
         self.opener.opened.connect(self._show_center)
         self.welcome.example_chosen.connect(self.opener.use_example)
         self.welcome.open_chosen.connect(self._open)
+        self.welcome.run_chosen.connect(self.run)
         self.form.inspect_wanted.connect(lambda: self.session.inspect(self.form.inspect_draft))
         self.form.run_button.clicked.connect(self.run)
         self.form.copy_button.clicked.connect(self._copy_command)

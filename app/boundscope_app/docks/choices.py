@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QFormLayout, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
 
 from boundscope import capabilities
 from boundscope.protocol import Arithmetic, Engine, Method, Sharding
@@ -46,6 +46,16 @@ HINTS: dict[str, str] = {
     "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
     "Seed": "Start of the random choices of the attack; the same seed gives the same run.",
 }
+PLACES: dict[str, tuple[int, int, int]] = {  # row, column of the label, columns of the field
+    "Method": (0, 0, 3),
+    "Engine": (1, 0, 3),
+    "Arithmetic": (2, 0, 3),
+    "Sharding": (3, 0, 1),
+    "Ranks": (3, 2, 1),
+    "Time limit": (4, 0, 1),
+    "Seed": (4, 2, 1),
+}
+FIELD_EM = 6
 MOST_RANKS = 4096
 MOST_SECONDS = 30 * 24 * 3600.0
 MOST_SEED = 2**31 - 1
@@ -71,29 +81,37 @@ class Choices(QWidget):
         self.timeout.setStepType(QDoubleSpinBox.StepType.AdaptiveDecimalStepType)
         self.seed = QSpinBox()
         self.seed.setRange(0, MOST_SEED)
-        form = QFormLayout(self)
-        form.setContentsMargins(0, 0, 0, 0)
-        form.setSpacing(6)
-        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for name, field in self.fields().items():
-            _explain(field, name)
-            label = QLabel(name, self)
-            label.setBuddy(field)
-            label.setToolTip(HINTS[name])
-            form.addRow(label, field)
+        self._lay_out()
         for combo in (self.method, self.engine, self.sharding, self.arithmetic):
             combo.currentIndexChanged.connect(self._on_change)
         for number in (self.ranks, self.timeout, self.seed):
             number.valueChanged.connect(self._on_change)
         self.set_options(Options())
 
+    def _lay_out(self) -> None:
+        grid = QGridLayout(self)
+        grid.setContentsMargins(0, 0, 0, 0)
+        grid.setHorizontalSpacing(8)
+        grid.setVerticalSpacing(6)
+        grid.setColumnStretch(1, 3)
+        grid.setColumnStretch(3, 2)
+        for name, field in self.fields().items():
+            _explain(field, name)
+            label = QLabel(name, self)
+            label.setBuddy(field)
+            label.setToolTip(HINTS[name])
+            row, column, span = PLACES[name]
+            grid.addWidget(label, row, column)
+            field.setMinimumWidth(round(FIELD_EM * self.fontMetrics().horizontalAdvance("m")))
+            grid.addWidget(field, row, column + 1, 1, span)
+
     def fields(self) -> dict[str, QWidget]:
         return {
             "Method": self.method,
             "Engine": self.engine,
+            "Arithmetic": self.arithmetic,
             "Sharding": self.sharding,
             "Ranks": self.ranks,
-            "Arithmetic": self.arithmetic,
             "Time limit": self.timeout,
             "Seed": self.seed,
         }
@@ -161,7 +179,7 @@ def _combo(texts: Mapping[str, tuple[str, str]], available: Iterable[str]) -> QC
         model.appendRow(item)
     combo.setModel(model)
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
-    combo.setMinimumContentsLength(12)
+    combo.setMinimumContentsLength(6)
     return combo
 
 

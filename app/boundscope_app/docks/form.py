@@ -26,6 +26,8 @@ from boundscope_app.docks.ball import BallForm
 from boundscope_app.docks.choices import Choices
 from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
 from boundscope_app.link_types import Inspection
+from boundscope_app.widgets.inputs import tint_inputs
+from boundscope_app.widgets.primary import primary_style
 from boundscope_app.widgets.read_back import ReadBack
 from boundscope_app.widgets.source_field import SourceField
 
@@ -113,6 +115,8 @@ class FormDock(QDockWidget):
         self._scroll.setWidgetResizable(True)
         self._scroll.setFrameShape(QFrame.Shape.NoFrame)
         self._scroll.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        bar_width = self._scroll.verticalScrollBar().sizeHint().width()
+        self._scroll.setMinimumWidth(body.minimumSizeHint().width() + bar_width)
         self._scroll.setFocusPolicy(Qt.FocusPolicy.NoFocus)
         whole = QWidget()
         outer = QVBoxLayout(whole)
@@ -250,6 +254,8 @@ class FormDock(QDockWidget):
 
     def _restyle(self) -> None:
         self._why.setStyleSheet(f"color: {themes.current().warn}")
+        self.run_button.setStyleSheet(primary_style())
+        tint_inputs(self)
 
 
 def _line() -> QFrame:

@@ -35,7 +35,18 @@ from boundscope_app.docks.jobs_model import INFO_ROLE, PROGRESS, RUN, SORT_ROLE,
 from boundscope_app.format import progress_fraction
 from boundscope_app.runs import RunModel
 
-WIDTHS_EM = (9, 30, 9, 6, 11, 24, 9, 11, 10)
+WIDEST = (
+    "interrupted",
+    "",
+    "α-CROWN",
+    "Ranks",
+    "out of memory",
+    "conv_1 · 30/120",
+    "Started",
+    "59 min 00 s",
+    "Host",
+)
+PADDING_EM = 1.5
 EMPTY = "No runs yet. Choose a network and a property in the run form, then press Run (Ctrl+R)."
 
 
@@ -117,11 +128,11 @@ class JobsDock(QDockWidget):
         header.setHighlightSections(False)
         header.setSectionsMovable(True)
         header.setDefaultAlignment(Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter)
-        for column, width in enumerate(WIDTHS_EM):
-            header.resizeSection(column, round(width * em * 0.75))
-        header.setStretchLastSection(True)
-        header.setSectionResizeMode(RUN, QHeaderView.ResizeMode.Interactive)
+        header.setStretchLastSection(False)
         header.setMinimumSectionSize(3 * em)
+        for column, text in enumerate(WIDEST):
+            header.resizeSection(column, table.fontMetrics().horizontalAdvance(text) + round(PADDING_EM * em))
+        header.setSectionResizeMode(RUN, QHeaderView.ResizeMode.Stretch)
         table.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         table.customContextMenuRequested.connect(self._show_menu)
         table.selectionModel().selectionChanged.connect(self._selection_changed)

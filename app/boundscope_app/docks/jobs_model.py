@@ -10,6 +10,7 @@ from PySide6.QtGui import QColor, QFont
 
 from boundscope.protocol import JobInfo, JobState, VerifyJob
 from boundscope_app import theme as themes
+from boundscope_app.docks.choices import METHODS
 from boundscope_app.format import STATE_WORDS, duration, moment, progress_text, run_seconds
 from boundscope_app.runs import RunModel
 
@@ -124,13 +125,13 @@ def _text(info: JobInfo, column: int) -> str:
         case 1:
             return info.title or info.id
         case 2:
-            return str(job.method) if isinstance(job, VerifyJob) else info.kind
+            return METHODS[job.method][0] if isinstance(job, VerifyJob) else info.kind
         case 3:
             return f"{job.ranks}" if isinstance(job, VerifyJob) else ""
         case 4:
             return info.verdict.replace("_", " ") if info.verdict else ""
         case 5:
-            return info.cause if info.state.ended and info.cause else progress_text(info.progress)
+            return info.cause if info.state.ended else progress_text(info.progress)
         case 6:
             return moment(info.started_s)
         case 7:

@@ -18,7 +18,9 @@ from PySide6.QtWidgets import (
 )
 
 from boundscope_app import files
+from boundscope_app import theme as themes
 from boundscope_app.examples import Example
+from boundscope_app.widgets.inputs import tint_inputs
 
 PAYLOAD = Qt.ItemDataRole.UserRole
 GROUPS = ("Examples", "Networks", "Properties", "Inputs", "Recent")
@@ -79,6 +81,11 @@ class LibraryDock(QDockWidget):
         self.tree.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
         self.tree.customContextMenuRequested.connect(self._show_menu)
         self._refresh_groups()
+        themes.notifier.changed.connect(self._restyle)
+        self._restyle()
+
+    def _restyle(self) -> None:
+        tint_inputs(self)
 
     def add(self, paths: Iterable[Path]) -> int:
         """Add files to their groups, each once; the count of new ones."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QTextDocumentFragment
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QHeaderView,
@@ -24,6 +26,7 @@ from boundscope_app.link_types import Inspection
 NOTHING = "Choose a network and a property: what they mean is read back here before anything runs."
 READING = "Reading…"
 MOST_PROBLEMS = 6
+TABLE_LINES = 8
 
 
 class ReadBack(QWidget):
@@ -34,15 +37,16 @@ class ReadBack(QWidget):
         self.setAccessibleName("What was read")
         self._state = _words(self)
         self._problems = _words(self)
-        self._network = _words(self)
-        self._property = _words(self)
+        self._network = _words(self, Qt.TextFormat.RichText)
+        self._property = _words(self, Qt.TextFormat.RichText)
         self.inputs = _table(("Input", "from", "to"), "Input box", self)
         self.clauses = _table(("Case", "Clause", "Violated where"), "Clauses", self)
         self.tables = QTabWidget(self)
         self.tables.setAccessibleName("Input box and clauses")
         self.tables.addTab(self.inputs, "Input box")
         self.tables.addTab(self.clauses, "Violated where")
-        self.tables.setMinimumHeight(self.fontMetrics().height() * 9)
+        self.tables.setUsesScrollButtons(True)
+        self.tables.setMinimumHeight(self.fontMetrics().height() * TABLE_LINES)
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
@@ -58,7 +62,7 @@ class ReadBack(QWidget):
     def words(self) -> str:
         """All that stands there as text, tables apart."""
         labels = (self._state, self._problems, self._network, self._property)
-        return "\n".join(label.text() for label in labels if not label.isHidden())
+        return "\n".join(label.accessibleName() for label in labels if not label.isHidden())
 
     def show_nothing(self) -> None:
         self._fill(Inspection(0), NOTHING)
@@ -99,24 +103,26 @@ class ReadBack(QWidget):
 
 
 def _network_words(network: NetworkSummary) -> str:
-    return f"{network.name}: {network_line(network)}."
+    return f"<b>{escape(network.name)}</b><br>{escape(network_line(network))}"
 
 
 def _property_words(summary: PropertySummary) -> str:
-    return f"{summary.name} ({summary.format}): {' '.join(summary.words)}"
+    sentences = "<br>".join(escape(sentence) for sentence in summary.words)
+    return f"<b>{escape(summary.name)}</b> ({escape(summary.format)})<br>{sentences}"
 
 
-def _words(parent: QWidget) -> QLabel:
+def _words(parent: QWidget, text_format: Qt.TextFormat = Qt.TextFormat.PlainText) -> QLabel:
     label = QLabel(parent)
     label.setWordWrap(True)
-    label.setTextFormat(Qt.TextFormat.PlainText)
+    label.setTextFormat(text_format)
     label.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
     return label
 
 
 def _set(label: QLabel, text: str) -> None:
     label.setText(text)
-    label.setAccessibleName(text)
+    rich = label.textFormat() is Qt.TextFormat.RichText
+    label.setAccessibleName(QTextDocumentFragment.fromHtml(text).toPlainText() if rich else text)
     label.setVisible(bool(text))
 
 

@@ -104,17 +104,14 @@ def add(
         out_array = as_array("out", out)
         check_shape("out", out_array, shape)
         check_writable("out", out_array)
+    draw = (
+        check_word("seed", seed),
+        check_word("sample", sample),
+        check_word("operation", operation),
+        check_word("first", first, 2**64 - a_array.size),
+    )
     try:
-        done = native.add(
-            a_array,
-            b_array,
-            out_array,
-            number,
-            check_word("seed", seed),
-            check_word("sample", sample),
-            check_word("operation", operation),
-            check_word("first", first, 2**64 - a_array.size),
-        )
+        done = native.add(a_array, b_array, out_array, number, *draw)
     except ValueError as error:
         raise PrismUnavailableError(str(error)) from None
     if not done:

@@ -56,7 +56,9 @@ class View(QWidget):
         self.controls.setContentsMargins(0, 0, 0, 0)
         self._make_actions()
         bar = QHBoxLayout()
-        bar.setContentsMargins(6, 4, 6, 2)
+        bar.setContentsMargins(6, 4, 6, 4)
+        bar.setSpacing(6)
+        self.controls.setSpacing(8)
         bar.addLayout(self.controls, 1)
         bar.addWidget(self._menu_button("Copy", (self.copy_data_action, self.copy_image_action)))
         bar.addWidget(self._menu_button("Export", (self.png_action, self.svg_action, self.csv_action)))
@@ -87,7 +89,8 @@ class View(QWidget):
 
     def _menu_button(self, text: str, actions: tuple[QAction, ...]) -> QToolButton:
         button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
-        button.setText(text)
+        button.setText(f"{text} \u25be")
+        button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         button.setAccessibleName(f"{text} {self.title}")
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         menu = QMenu(button)

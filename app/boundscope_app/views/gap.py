@@ -1,48 +1,132 @@
-"""Bounds on the margin of each clause against time."""
+"""Bounds on the margin of each clause against time: how far the proof has come, and how far it could go."""
 
 from __future__ import annotations
 
-import pyqtgraph as pg
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QComboBox, QSplitter, QWidget
 
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
+from boundscope_app.plots.style import live_style, paper_style
 from boundscope_app.theme import Theme
-from boundscope_app.views.base import ASPECT, View
+from boundscope_app.views.base import ASPECT
+from boundscope_app.views.clause_list import CurveList, CurveListModel, Row
+from boundscope_app.views.gap_model import ColorSlots, GapModel, Key
+from boundscope_app.views.gap_plot import FRONT, GapChoice, GapPlot, reading
 from boundscope_app.views.page import Page
+from boundscope_app.views.text import clause_name, number
+from boundscope_app.views.time_view import TimeView
 
 
-class BoundGapView(View):
-    """Proven lower and reached upper bound on the margin of each clause."""
+class BoundGapView(TimeView):
+    """Proven lower and reached upper bound of every clause's margin over time."""
 
     view_id = "bound_gap"
     title = "Bound gap"
-    empty_text = "No bounds yet.\n\nThe bounds on each clause's margin appear here while a run goes on."
+    empty_text = (
+        "No bounds yet.\n\nWhile a run goes on, the proven lower bound and the least margin seen are drawn here for "
+        "every clause. The property holds once every lower bound is above zero."
+    )
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.plot = pg.PlotWidget(background=themes.current().base)
-        self.set_content(self.plot)
+        self.model = GapModel()
+        self._slots = ColorSlots(FRONT)
+        self._paper: GapPlot | None = None
+        self.plot = GapPlot(live_style(themes.current()))
+        self.scale = QComboBox()
+        self.scale.addItems(("Signed log", "Linear"))
+        self.scale.setAccessibleName("Margin scale")
+        self.scale.currentIndexChanged.connect(self.redraw)
+        self.controls.addWidget(self.scale)
+        self.add_time_controls(self.plot.figure)
+        self.clause_model = CurveListModel(("Clause", "Lower", "Upper"))
+        self.clause_model.checks_changed.connect(self.redraw)
+        self.clauses = CurveList(self.clause_model, "clauses")
+        splitter = QSplitter(Qt.Orientation.Horizontal)
+        splitter.addWidget(self.plot.figure)
+        splitter.addWidget(self.clauses)
+        splitter.setStretchFactor(0, 1)
+        splitter.setSizes([760, 260])
+        self.set_content(self.with_reading(splitter))
 
     def has_data(self, record: JobRecord) -> bool:
         return bool(record.gaps)
 
+    def reset(self) -> None:
+        self.model = GapModel()
+        self._slots = ColorSlots(FRONT)
+        self.clause_model.forget_checks()
+        self.reset_time()
+
+    def theme_changed(self) -> None:
+        self.plot.set_style(live_style(themes.current()))
+
+    def choice(self) -> GapChoice:
+        """What is shown now, worst clause first."""
+        shown = [key for key in self.model.clauses if self.clause_model.is_checked(key)]
+        worst = self.model.worst_first(shown)
+        front = worst[:FRONT]
+        return GapChoice(tuple(worst), self._slots.assign(front), self.scale.currentIndex() == 0, self.pins)
+
     def draw(self) -> None:
         assert self.record is not None
-        self.plot.clear()
-        for series in self.record.gaps.values():
-            self.plot.plot(series.elapsed_s, [float("nan") if v is None else v for v in series.lower])
+        self.model.update(self.record)
+        choice = self.choice()
+        self.plot.show(self.model, choice)
+        self._fill_list(choice)
+        self.show_reading()
+
+    def _fill_list(self, choice: GapChoice) -> None:
+        theme = themes.current()
+        single = len({case for case, _ in self.model.clauses}) <= 1
+        texts = self._clause_texts()
+        time_s = self.time_cursor.time_s
+        rows = []
+        for key in self.model.worst_first(self.model.clauses):
+            bounds = self.model.clauses[key]
+            slot = choice.slots.get(key)
+            color = theme.disabled if slot is None else theme.series[slot]
+            values = (number(bounds.lower.at(time_s), 4), number(bounds.upper.at(time_s), 4))
+            rows.append(Row(key, clause_name(*key, single), color, values, texts.get(key, "")))
+        self.clause_model.set_rows(rows)
+
+    def _clause_texts(self) -> dict[Key, str]:
+        summary = None if self.record is None else self.record.property
+        return {} if summary is None else {(row.case, row.clause): row.text for row in summary.clauses}
+
+    def reading_at(self, time_s: float) -> str:
+        return reading(self.model, self.choice(), time_s)
+
+    def cursor_moved(self) -> None:
+        if self.record is not None and self.model.clauses:
+            self._fill_list(self.choice())
 
     def tables(self) -> tuple[Table, ...]:
-        return () if self.record is None else (self.record.gap_table(),)
+        """The series of the clauses shown."""
+        if self.record is None:
+            return ()
+        whole = self.record.gap_table()
+        rows = tuple(row for row in whole.rows if self.clause_model.is_checked((row[0], row[1])))
+        return (Table(whole.name, whole.columns, rows),)
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
+        assert self.record is not None
         high = height or round(width * ASPECT)
-        self.draw()
+        self.model.update(self.record)
+        choice = self.choice()
+        style = paper_style(theme, scale)
+        if self._paper is None:
+            self._paper = GapPlot(style)
+        paper = self._paper
+        paper.set_style(style)
+        paper.figure.caption = self.caption
+        paper.show(self.model, choice)
+        paper.figure.legend.entries = paper.legend(self.model, choice)
+        self.copy_zoom(self.plot.figure, paper.figure)
 
         def paint(painter: QPainter) -> None:
-            self.plot.scene().render(painter, QRectF(0, 0, width, high))
+            paper.figure.draw_on(painter, width, high)
 
         return Page(width, high, theme.base, paint)

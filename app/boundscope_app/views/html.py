@@ -70,6 +70,15 @@ class Html:
             f'<table width="100%" cellspacing="0" bgcolor="{self.theme.alternate}"><tr>{cells}</tr></table>'
         )
 
+    def columns(self, left_markup: str, right_markup: str) -> str:
+        """Two columns of equal width."""
+        return (
+            '<p style="margin:0; font-size:8px">&nbsp;</p>'
+            '<table width="100%" cellspacing="0" cellpadding="0"><tr>'
+            f'<td width="54%" style="padding-right:28px">{left_markup}</td><td width="46%">{right_markup}</td>'
+            "</tr></table>"
+        )
+
     def grid(
         self, columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset()
     ) -> str:
@@ -77,7 +86,8 @@ class Html:
 
         def line(cells: Sequence[str], style: str) -> str:
             return "".join(
-                f'<td align="{"left" if i in left else "right"}" style="{style}">{escape(cell)}</td>'
+                f'<td align="{"left" if i in left else "right"}" style="{style}; padding-left:{12 if i else 0}px">'
+                f"{escape(cell)}</td>"
                 for i, cell in enumerate(cells)
             )
 

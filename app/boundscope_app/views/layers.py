@@ -14,7 +14,7 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page, document_page
-from boundscope_app.views.text import number
+from boundscope_app.views.text import count, number
 
 Index = QModelIndex | QPersistentModelIndex
 COLUMNS = (
@@ -64,8 +64,14 @@ def shown_text(column: int, value: Cell) -> str:
     if column == 9:
         return f"{100 * float(value):.1f} %"
     if column == 3 or column == 8:
-        return f"{value:,}".replace(",", "\u2009")
+        return count(int(value))
     return number(value, 5) if isinstance(value, float) else str(value)
+
+
+def alignment(column: int) -> Qt.AlignmentFlag:
+    """Words to the left, numbers to the right."""
+    side = Qt.AlignmentFlag.AlignLeft if column in WORDS else Qt.AlignmentFlag.AlignRight
+    return side | Qt.AlignmentFlag.AlignVCenter
 
 
 class LayerModel(QAbstractTableModel):
@@ -110,6 +116,8 @@ class LayerModel(QAbstractTableModel):
     ) -> object:
         if role == Qt.ItemDataRole.DisplayRole and orientation is Qt.Orientation.Horizontal:
             return COLUMNS[section]
+        if role == Qt.ItemDataRole.TextAlignmentRole and orientation is Qt.Orientation.Horizontal:
+            return alignment(section)
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -120,8 +128,7 @@ class LayerModel(QAbstractTableModel):
         if role == SORT_ROLE:
             return -math.inf if value is None else value
         if role == Qt.ItemDataRole.TextAlignmentRole:
-            side = Qt.AlignmentFlag.AlignLeft if column in WORDS else Qt.AlignmentFlag.AlignRight
-            return side | Qt.AlignmentFlag.AlignVCenter
+            return alignment(column)
         if role == Qt.ItemDataRole.ToolTipRole:
             return str(value)
         return None
@@ -184,6 +191,8 @@ class LayersView(View):
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         self.table.verticalHeader().hide()
+        self.table.verticalHeader().setDefaultSectionSize(26)
+        self.table.setStyleSheet("QTableView::item { padding: 0 8px; }")
         self.table.setFrameShape(self.table.Shape.NoFrame)
         self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
         self.table.setAccessibleName("Bounds of every layer")

@@ -145,6 +145,7 @@ class LogView(View):
         table.setModel(self.model)
         table.setShowGrid(False)
         table.setWordWrap(False)
+        table.setStyleSheet("QTableView::item { padding: 0 4px; }")
         table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         table.setFrameShape(table.Shape.NoFrame)
         table.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)

@@ -1,48 +1,120 @@
-"""Memory of each rank against time."""
+"""Memory of each rank against time: where it goes, and what sharding bought."""
 
 from __future__ import annotations
 
-import pyqtgraph as pg
-from PySide6.QtCore import QRectF
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QComboBox, QSplitter, QWidget
 
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
+from boundscope_app.plots.panel import Panel
+from boundscope_app.plots.style import live_style, paper_style
 from boundscope_app.theme import Theme
-from boundscope_app.views.base import ASPECT, View
+from boundscope_app.views.base import ASPECT
+from boundscope_app.views.clause_list import CurveList, CurveListModel, Row
+from boundscope_app.views.memory_model import MemoryModel
+from boundscope_app.views.memory_plot import MOST_PANELS, Fit, MemoryChoice, MemoryPlot, reading
 from boundscope_app.views.page import Page
+from boundscope_app.views.text import byte_size, seconds
+from boundscope_app.views.time_view import TimeView
 
 
-class MemoryView(View):
-    """Memory held by each rank, by category."""
+class MemoryView(TimeView):
+    """Bytes held by each rank, by category, beside its resident size and its limit."""
 
     view_id = "memory"
     title = "Memory"
-    empty_text = "No memory samples yet."
+    empty_text = (
+        "No memory samples yet.\n\nWhile a run goes on, the memory of every rank is drawn here: weights, gathered "
+        "weights, rows, slopes and workspace, beside its resident size and its limit."
+    )
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.plot = pg.PlotWidget(background=themes.current().base)
-        self.set_content(self.plot)
+        self.model = MemoryModel()
+        self._paper: MemoryPlot | None = None
+        self._hovered_rank: int | None = None
+        self.plot = MemoryPlot(live_style(themes.current()))
+        self.fit = QComboBox()
+        self.fit.addItems(("Scale: automatic", "Scale: ledger", "Scale: resident", "Scale: limit"))
+        self.fit.setAccessibleName("Memory scale")
+        self.fit.currentIndexChanged.connect(self.redraw)
+        self.controls.addWidget(self.fit)
+        self.add_time_controls(self.plot.figure)
+        self.plot.figure.hovered.connect(self._panel_hovered)
+        self.rank_model = CurveListModel(("Rank", "Holds", "Peak"))
+        self.rank_model.checks_changed.connect(self.redraw)
+        self.ranks = CurveList(self.rank_model, "ranks")
+        splitter = QSplitter(Qt.Orientation.Horizontal)
+        splitter.addWidget(self.plot.figure)
+        splitter.addWidget(self.ranks)
+        splitter.setStretchFactor(0, 1)
+        splitter.setSizes([800, 220])
+        self.set_content(self.with_reading(splitter))
 
     def has_data(self, record: JobRecord) -> bool:
         return bool(record.memory)
 
+    def reset(self) -> None:
+        self.model = MemoryModel()
+        self.rank_model.forget_checks()
+        self.reset_time()
+
+    def theme_changed(self) -> None:
+        self.plot.set_style(live_style(themes.current()))
+
+    def choice(self) -> MemoryChoice:
+        """What is shown now."""
+        checked = [rank for rank in self.model.ranks if self.rank_model.is_checked(rank)]
+        return MemoryChoice(self.model.fullest(checked, MOST_PANELS), Fit(self.fit.currentIndex()), self.pins)
+
     def draw(self) -> None:
         assert self.record is not None
-        self.plot.clear()
-        for series in self.record.memory.values():
-            self.plot.plot(series.elapsed_s, series.total_bytes)
+        self.model.update(self.record)
+        self.plot.show(self.model, self.choice())
+        self.cursor_moved()
+        self.show_reading()
+
+    def cursor_moved(self) -> None:
+        rows = []
+        for rank in sorted(self.model.ranks):
+            series = self.model.ranks[rank]
+            held = float(series.at(self.time_cursor.time_s).sum())
+            rows.append(Row(rank, f"rank {rank}", "", (byte_size(held), byte_size(series.peak()[1]))))
+        self.rank_model.set_rows(rows)
+
+    def _panel_hovered(self, panel: Panel | None, _: float | None) -> None:
+        self._hovered_rank = self.plot.rank_of(panel)
+        self.show_reading()
+
+    def reading_at(self, time_s: float) -> str:
+        ranks = self.choice().ranks if self._hovered_rank is None else (self._hovered_rank,)
+        return f"{seconds(time_s)}: {reading(self.model, ranks, time_s)}"
 
     def tables(self) -> tuple[Table, ...]:
-        return () if self.record is None else (self.record.memory_table(),)
+        """The samples of the ranks shown."""
+        if self.record is None:
+            return ()
+        self.model.update(self.record)
+        shown = set(self.choice().ranks)
+        whole = self.record.memory_table()
+        return (Table(whole.name, whole.columns, tuple(row for row in whole.rows if row[0] in shown)),)
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
+        assert self.record is not None
         high = height or round(width * ASPECT)
-        self.draw()
+        self.model.update(self.record)
+        style = paper_style(theme, scale)
+        if self._paper is None:
+            self._paper = MemoryPlot(style)
+        paper = self._paper
+        paper.set_style(style)
+        paper.figure.caption = self.caption
+        paper.show(self.model, self.choice())
+        self.copy_zoom(self.plot.figure, paper.figure)
 
         def paint(painter: QPainter) -> None:
-            self.plot.scene().render(painter, QRectF(0, 0, width, high))
+            paper.figure.draw_on(painter, width, high)
 
         return Page(width, high, theme.base, paint)

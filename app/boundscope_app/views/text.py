@@ -26,6 +26,11 @@ def number(value: float | None, digits: int = 6) -> str:
     return text.replace("-", MINUS)
 
 
+def count(value: int) -> str:
+    """A count with thin spaces between groups of three digits."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
 def seconds(value: float | None) -> str:
     """A duration in the unit that suits it."""
     if value is None or not math.isfinite(value):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QUrl
-from PySide6.QtGui import QAction, QGuiApplication, QTextDocument
+from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent, QTextDocument
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QProgressBar, QTextBrowser, QVBoxLayout, QWidget
 
 from boundscope.records import JobRecord, Table
@@ -13,9 +13,7 @@ from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
 from boundscope_app.views.text import seconds
-from boundscope_app.views.verdict_text import VerdictText, job_state, verdict_text
-
-PAGE_FACTOR = 1.0
+from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, verdict_text
 
 
 class VerdictView(View):
@@ -31,6 +29,7 @@ class VerdictView(View):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._shown: object = None
+        self.controls.addStretch(1)
         self._stage = QLabel()
         self._bar = QProgressBar(textVisible=False)
         self._bar.setMaximumHeight(8)
@@ -78,6 +77,7 @@ class VerdictView(View):
             len(record.failures),
             record.state,
             record.state_reason,
+            self.browser.width() >= TWO_COLUMNS_PX,
         )
         if self._shown is not None and key == self._shown:
             return
@@ -85,10 +85,14 @@ class VerdictView(View):
         bar = self.browser.verticalScrollBar()
         place = bar.value()
         theme = themes.current()
-        text = verdict_text(self.info, record, theme, with_progress=False)
+        text = verdict_text(self.info, record, theme, with_progress=False, width=self.browser.width())
         _add_images(self.browser.document(), text)
         fill_document(self.browser.document(), text.markup, theme)
         bar.setValue(place)
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.mark_dirty()
 
     def _draw_progress(self, record: JobRecord) -> None:
         progress = record.progress
@@ -133,7 +137,7 @@ class VerdictView(View):
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         assert self.record is not None
-        text = verdict_text(self.info, self.record, theme, with_progress=True)
+        text = verdict_text(self.info, self.record, theme, with_progress=True, width=width)
         paper = document("", theme)
         _add_images(paper, text)
         fill_document(paper, text.markup, theme)

@@ -22,9 +22,11 @@ from boundscope.records import JobRecord
 from boundscope_app.theme import Theme
 from boundscope_app.views.counterexample import input_picture
 from boundscope_app.views.html import Html, escape
-from boundscope_app.views.text import byte_size, clause_name, number, property_name, seconds
+from boundscope_app.views.text import byte_size, clause_name, count, number, property_name, seconds
 
 MOST_ROWS = 40
+MOST_WORDS = 12
+TWO_COLUMNS_PX = 980
 
 IN_WORDS = {
     Verdict.VERIFIED: ("Verified", "No input in the box violates the property."),
@@ -84,28 +86,36 @@ def failure_cause(info: JobInfo | None, record: JobRecord) -> str:
 
 
 def verdict_text(
-    info: JobInfo | None, record: JobRecord, theme: Theme, *, with_progress: bool
+    info: JobInfo | None, record: JobRecord, theme: Theme, *, with_progress: bool, width: int
 ) -> VerdictText:
-    """The whole page; `with_progress` adds the running stage, which the window shows in a bar of its own."""
+    """The whole page, in two columns from TWO_COLUMNS_PX on.
+
+    `with_progress` adds the running stage, which the window shows in a bar of its own.
+    """
     h = Html(theme)
     page = VerdictText("")
     result = record.result
     parts = [_banner(h, info, record)]
     if with_progress and result is None and record.progress is not None and not job_state(info, record).ended:
         parts.append(h.paragraph(progress_line(record)))
+    left: list[str] = []
+    right = [_what_was_run(h, info, record)]
     if result is not None:
         parts.append(_tiles(h, result))
         if result.counterexample is not None:
-            parts.append(_counterexample(h, result.counterexample, record, page))
-        parts.append(_margins(h, result.margin.per_clause))
-    parts.append(_what_was_run(h, info, record))
+            left.append(_counterexample(h, result.counterexample, record, page))
+        left.append(_margins(h, result.margin.per_clause))
+        right.append(_resources(h, result))
+        right.append(h.heading("Versions") + h.pairs(sorted(result.versions.items())))
     if record.property is not None:
-        parts.append(h.heading("The property in words"))
-        parts.extend(h.paragraph(words) for words in record.property.words[:12])
-    if result is not None:
-        parts.append(_resources(h, result))
-        parts.append(h.heading("Versions"))
-        parts.append(h.pairs(sorted(result.versions.items())))
+        words = "".join(h.paragraph(words) for words in record.property.words[:MOST_WORDS])
+        left.append(h.heading("The property in words") + words)
+    if width >= TWO_COLUMNS_PX and any(left):
+        parts.append(h.columns("".join(left), "".join(right)))
+    else:
+        parts += left + right
+    if result is not None and result.command:
+        parts.append(h.heading("The same from the command line") + h.code(result.command))
     page.markup = "".join(parts)
     return page
 
@@ -261,16 +271,14 @@ def _what_was_run(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         ]
     if record.network is not None:
         net = record.network
-        size = f"{len(net.nodes)} nodes, {net.parameters:,} parameters".replace(",", " ")
-        rows.append(("Graph", f"{size}, opset {net.opset}"))
+        rows.append(
+            ("Graph", f"{len(net.nodes)} nodes, {count(net.parameters)} parameters, opset {net.opset}")
+        )
     if info is not None:
         started = time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(info.started_s or info.created_s))
         rows.append(("Started", started + (f" on {info.host}" if info.host else "")))
         rows.append(("Job", info.id))
-    text = h.heading("What was run") + h.pairs(rows) if rows else ""
-    if record.result is not None and record.result.command:
-        text += h.paragraph("The same from the command line:", muted=True) + h.code(record.result.command)
-    return text
+    return h.heading("The run") + h.pairs(rows) if rows else ""
 
 
 def _resources(h: Html, result: VerifyResult) -> str:

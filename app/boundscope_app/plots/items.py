@@ -1,0 +1,245 @@
+"""What is drawn inside a panel: lines, stacks, and marks, all mapped to pixels in double precision here.
+
+Qt's own transforms would lose values such as 1e12 ± 1 in an SVG, which keeps six digits of each coordinate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyqtgraph as pg
+from PySide6.QtCore import QPointF, QRectF, Qt
+from PySide6.QtGui import QBrush, QColor, QPainter, QPen
+from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
+
+from boundscope_app.plots.series import FloatArray, from_time, hold, thin_line, thin_stack
+from boundscope_app.plots.style import Style
+
+MARKERS_UP_TO = 60
+
+
+class PixelItem(QGraphicsItem):
+    """An item that fills a ViewBox and draws in its pixels."""
+
+    def __init__(self, box: pg.ViewBox, z: float) -> None:
+        super().__init__(box)
+        self.box = box
+        self.setZValue(z)
+
+    def boundingRect(self) -> QRectF:
+        return QRectF(self.box.rect())
+
+    def to_x(self, values: FloatArray) -> FloatArray:
+        """Pixels from the left of the box."""
+        low, high = (float(end) for end in self.box.viewRange()[0])
+        width = float(self.box.rect().width())
+        return (values - low) * (width / (high - low))
+
+    def to_y(self, values: FloatArray) -> FloatArray:
+        """Pixels from the top of the box."""
+        low, high = (float(end) for end in self.box.viewRange()[1])
+        height = float(self.box.rect().height())
+        return height - (values - low) * (height / (high - low))
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve: x [n] ascending, y [n] on the scaled axis with NaN for gaps; held as steps until `end`."""
+
+    x: FloatArray
+    y: FloatArray
+    color: str
+    end: float = 0.0
+    width: float | None = None
+    dashed: bool = False
+    steps: bool = True  # each value holds until the next; otherwise joined by straight lines
+    marker: str = ""  # "up", "down" or none
+    zeros: FloatArray | None = None  # times at which the value is exactly 0
+
+
+class LineItem(PixelItem):
+    """A curve that is kept and given new data; draws at most `style.buckets` buckets."""
+
+    def __init__(self, box: pg.ViewBox, style: Style, z: float = 1.0) -> None:
+        super().__init__(box, z)
+        self.style = style
+        self._line: Line | None = None
+        self._corners: tuple[FloatArray, FloatArray] | None = None
+
+    def set_line(self, line: Line | None) -> None:
+        self._line = line
+        self._corners = None
+        self.setVisible(line is not None)
+        self.update()
+
+    def set_ready(self, line: Line) -> None:
+        """Take a line that is a staircase already, with NaN between its parts."""
+        self._line = line
+        self._corners = (line.x, line.y)
+        self.setVisible(True)
+        self.update()
+
+    @property
+    def has_points(self) -> bool:
+        return self._line is not None and len(self._line.x) > 0
+
+    def corners(self) -> tuple[FloatArray, FloatArray]:
+        """The thinned staircase on the scaled axes."""
+        if self._corners is None:
+            assert self._line is not None
+            line = self._line
+            x, y = line.x, line.y
+            if self.style.buckets is not None:
+                x, y = thin_line(x, y, self.style.buckets)
+            self._corners = hold(x, y, line.end) if line.steps else (x, y)
+        return self._corners
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None
+    ) -> None:
+        line = self._line
+        if line is None or len(line.x) == 0:
+            return
+        x, y = self.corners()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.style.antialias)
+        dash = Qt.PenStyle.DashLine if line.dashed else Qt.PenStyle.SolidLine
+        painter.setPen(self.style.pen(line.color, line.width, dash))
+        draw_polylines(painter, self.to_x(x), self.to_y(y), self.box.rect())
+        if line.marker and np.count_nonzero(np.isfinite(line.y)) <= MARKERS_UP_TO:
+            self._draw_markers(painter, line)
+        if line.zeros is not None and len(line.zeros):
+            self._draw_zeros(painter, line)
+
+    def _draw_zeros(self, painter: QPainter, line: Line) -> None:
+        """Hollow circles on the zero line, one a pixel at most, so that a margin of 0 is never mistaken for none."""
+        assert line.zeros is not None
+        height = float(self.to_y(np.zeros(1))[0])
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        painter.setPen(QPen(QColor(line.color), 1.2))
+        painter.setBrush(QColor(self.style.theme.base))
+        size = 3.0 if self.style.live else 4.5
+        for x in np.unique(np.round(self.to_x(line.zeros))):
+            if -size <= x <= self.box.rect().width() + size:
+                painter.drawEllipse(QPointF(float(x), height), size, size)
+
+    def _draw_markers(self, painter: QPainter, line: Line) -> None:
+        size = 3.5 if self.style.live else 5.5
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, True)
+        painter.setPen(QPen(QColor(self.style.theme.base), 0.6))
+        painter.setBrush(QBrush(QColor(line.color)))
+        tip = -1.0 if line.marker == "up" else 1.0
+        for x, y in zip(self.to_x(line.x), self.to_y(line.y), strict=True):
+            if np.isfinite(y) and self.box.rect().adjusted(-size, -size, size, size).contains(x, y):
+                painter.drawPolygon(
+                    [
+                        QPointF(x, y + tip * size),
+                        QPointF(x - size, y - tip * size * 0.8),
+                        QPointF(x + size, y - tip * size * 0.8),
+                    ]
+                )
+
+
+class BandItem(PixelItem):
+    """The area between two staircases, faintly filled: the gap between a lower and an upper bound."""
+
+    def __init__(self, box: pg.ViewBox, style: Style) -> None:
+        super().__init__(box, -5.0)
+        self.style = style
+        self._edges: tuple[LineItem, LineItem] | None = None
+        self._color = ""
+
+    def set_edges(self, lower: LineItem | None, upper: LineItem | None, color: str) -> None:
+        self._edges = None if lower is None or upper is None else (lower, upper)
+        self._color = color
+        self.update()
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None
+    ) -> None:
+        if self._edges is None or not all(edge.has_points for edge in self._edges):
+            return
+        (low_x, low_y), (high_x, high_y) = (edge.corners() for edge in self._edges)
+        start = float(max(low_x[0], high_x[0]))
+        low_x, low_y = from_time(low_x, low_y, start)
+        high_x, high_y = from_time(high_x, high_y, start)
+        x = self.to_x(np.concatenate((low_x, high_x[::-1])))
+        y = self.to_y(np.concatenate((low_y, high_y[::-1])))
+        if len(low_x) == 0 or len(high_x) == 0 or not np.isfinite(y).all():
+            return
+        rect = self.box.rect()
+        fill = QColor(self._color)
+        fill.setAlphaF(0.09)
+        painter.setPen(Qt.PenStyle.NoPen)
+        painter.setBrush(fill)
+        x, y = np.clip(x, -50.0, rect.width() + 50.0), np.clip(y, -2.0, rect.height() + 2.0)
+        painter.drawPolygon(pg.functions.arrayToQPolygonF(x, y))
+
+
+class StackItem(PixelItem):
+    """Areas stacked on one another: x [n] ascending, parts [categories, n] in bytes."""
+
+    def __init__(self, box: pg.ViewBox, style: Style, colors: Sequence[str]) -> None:
+        super().__init__(box, 0.0)
+        self.style = style
+        self.colors = tuple(colors)
+        self._x: FloatArray = np.empty(0)
+        self._tops: FloatArray = np.empty((0, 0))
+
+    def set_parts(self, x: FloatArray, parts: FloatArray) -> None:
+        tops = np.cumsum(parts, axis=0)
+        if self.style.buckets is not None and len(x):
+            kept = thin_stack(x, tops[-1], self.style.buckets)
+            x, tops = x[kept], tops[:, kept]
+        self._x, self._tops = x, tops
+        self.update()
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionGraphicsItem, widget: QWidget | None = None
+    ) -> None:
+        if len(self._x) == 0:
+            return
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.style.antialias)
+        x = self.to_x(self._x)
+        rect = self.box.rect()
+        below = np.clip(self.to_y(np.zeros(len(x))), -1.0, rect.height() + 1.0)
+        for color, tops in zip(self.colors, self._tops, strict=True):
+            above = np.clip(self.to_y(tops), -1.0, rect.height() + 1.0)
+            if np.any(above != below):
+                fill = QColor(color)
+                fill.setAlphaF(0.72)
+                painter.setPen(Qt.PenStyle.NoPen)
+                painter.setBrush(fill)
+                outline_x = np.concatenate((x, x[::-1]))
+                outline_y = np.concatenate((above, below[::-1]))
+                painter.drawPolygon(pg.functions.arrayToQPolygonF(outline_x, outline_y))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.setPen(self.style.pen(color, 1.0))
+                draw_polylines(painter, x, above, rect)
+            below = above
+
+
+def draw_polylines(painter: QPainter, x: FloatArray, y: FloatArray, rect: QRectF) -> None:
+    """Draw x, y [n] in pixels, broken at NaN and cut at the rectangle's surroundings."""
+    inside = np.isfinite(y) & np.isfinite(x)
+    margin = 4.0
+    y = np.clip(y, rect.top() - margin, rect.bottom() + margin)
+    if not inside.all():
+        edges = np.flatnonzero(np.diff(np.concatenate(([False], inside, [False])).astype(np.int8)))
+        pieces = list(zip(edges[::2], edges[1::2], strict=True))
+    else:
+        pieces = [(0, len(x))]
+    for start, end in pieces:
+        px, py = x[start:end], y[start:end]
+        seen = np.flatnonzero((px >= rect.left() - margin) & (px <= rect.right() + margin))
+        if len(seen) == 0 and not (len(px) and px[0] < rect.left() and px[-1] > rect.right()):
+            continue
+        first = max(0, (seen[0] if len(seen) else int(np.searchsorted(px, rect.left()))) - 1)
+        last = min(len(px), (seen[-1] if len(seen) else int(np.searchsorted(px, rect.right()))) + 2)
+        px = np.clip(px[first:last], rect.left() - 50 * margin, rect.right() + 50 * margin)
+        py = py[first:last]
+        if len(px) == 1:
+            painter.drawPoint(QPointF(float(px[0]), float(py[0])))
+        elif len(px):
+            painter.drawPolyline(pg.functions.arrayToQPolygonF(px, py))

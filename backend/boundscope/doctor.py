@@ -200,13 +200,10 @@ def _home(home: Path) -> Check:
 
 
 def _private_files(home: Path) -> Check:
-    """Keys and the connection file must be readable by their owner only."""
+    """The home, and the connection file with its keys, are for their owner only."""
     if not home.is_dir():
         return Check(name="key files", state="ok", found="none yet")
-    suspects = [
-        home,
-        *(path for path in home.iterdir() if path.suffix in (".json", ".key", ".key_secret", ".sqlite3")),
-    ]
+    suspects = [home, *(path for path in home.iterdir() if path.suffix in (".json", ".key", ".key_secret"))]
     opened = [path for path in suspects if stat.S_IMODE(path.stat().st_mode) & 0o077]
     if opened:
         names = " ".join(str(path) for path in opened)
@@ -216,7 +213,7 @@ def _private_files(home: Path) -> Check:
             found=f"others may open {names}",
             remedy=f"chmod go-rwx {names}",
         )
-    return Check(name="key files", state="ok", found=f"{len(suspects) - 1} files, for their owner only")
+    return Check(name="key files", state="ok", found="for their owner only")
 
 
 def _disk(home: Path) -> Check:

@@ -8,6 +8,8 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
+
 from boundscope import client
 from boundscope.cli.execution import connect
 from boundscope.cli.output import complain, seconds_text, size_text
@@ -62,12 +64,19 @@ def _stop(home: Path, arguments: argparse.Namespace) -> int:
     if not isinstance(reply, Done):
         raise DaemonError(f"the daemon answered {type(reply).__name__} to the request to stop")
     deadline = time.monotonic() + STOP_TIMEOUT_S
-    while client.connection_path(home).exists():
+    while client.connection_path(home).exists() or _lives(connection.pid):
         if time.monotonic() > deadline:
             raise DaemonError(f"the daemon (pid {connection.pid}) still runs after {STOP_TIMEOUT_S:g} s")
         time.sleep(0.02)
     print(f"stopped (pid {connection.pid})")
     return 0
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _run(home: Path, arguments: argparse.Namespace) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from boundscope.cli.interrupt import stop_on_signal
+from boundscope.cli.interrupt import Stop, stop_on_signal
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
 from boundscope.errors import CancelledError, DaemonError, RankFailedError
@@ -58,12 +57,11 @@ def property_name(job: VerifyJob) -> str:
 def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     created_s = time.time()
-    with ProgressLine() as line:
+    line = ProgressLine()
+    with stop_on_signal(line.say) as stop, line:
         recorder = Recorder(line.take)
         recorder.add(-1, StateChanged(state=JobState.RUNNING))
-        result = (
-            _one_rank(job, files, recorder, line) if job.ranks == 1 else _ranks(job, files, recorder, line)
-        )
+        result = (_one_rank if job.ranks == 1 else _ranks)(job, files, recorder, stop)
         recorder.add(0, result)
         recorder.add(-1, StateChanged(state=JobState.FINISHED))
     info = JobInfo(
@@ -82,21 +80,19 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     return Outcome(info, recorder.record, result)
 
 
-def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, line: ProgressLine) -> VerifyResult:
+def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
     from boundscope.sharding.ranks import RankGroup
     from boundscope.worker.verify import run_verify
 
     monitor = Monitor(lambda event: recorder.add(0, event), timeout_s=job.timeout_s)
-    with stop_on_signal(monitor.cancel, line.say):
-        return run_verify(job, files, monitor, RankGroup())
+    stop.tell(monitor.cancel)
+    return run_verify(job, files, monitor, RankGroup())
 
 
-def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, line: ProgressLine) -> VerifyResult:
+def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
     from boundscope.worker.local import run_local
 
-    cancel = threading.Event()
-    with stop_on_signal(cancel.set, line.say):
-        return run_local(job, files, recorder.add, cancel=cancel)
+    return run_local(job, files, recorder.add, cancel=stop.event)
 
 
 # ---------------------------------------------------------------- on a daemon
@@ -118,34 +114,32 @@ def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | None) -> Outcome
     """Upload what the daemon lacks, submit, follow to the end; Ctrl+C cancels the job there."""
     client = connect(home)
     try:
-        with ProgressLine() as line:
-            return _follow(client, job, files, line)
+        line = ProgressLine()
+        with stop_on_signal(line.say) as stop, line:
+            return _follow(client, job, files, line, stop)
     finally:
         client.close()
 
 
-def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine) -> Outcome:
-    stop = threading.Event()
-    with stop_on_signal(stop.set, line.say):
-        network, source = client.upload(files.network), client.upload(files.property)
-        named = (
-            msgspec.structs.replace(job.property, center=source)
-            if isinstance(job.property, EpsilonBall)
-            else PropertyFile(file=source)
-        )
-        sent = msgspec.structs.replace(job, network=network, property=named)
-        if stop.is_set():
-            raise CancelledError("stopped before the job was sent")
-        info = client.submit(sent, title_of(job))
-        line.say(f"job {info.id} on {info.host or 'the daemon'}")
-        recorder = Recorder(line.take)
-        client.subscribe(info.id)
-        asked = False
-        while not info.state.ended:
-            if stop.is_set() and not asked:
-                client.cancel(info.id)
-                asked = True
-            info = _poll(client, info, recorder)
+def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine, stop: Stop) -> Outcome:
+    network, source = client.upload(files.network), client.upload(files.property)
+    named = (
+        msgspec.structs.replace(job.property, center=source)
+        if isinstance(job.property, EpsilonBall)
+        else PropertyFile(file=source)
+    )
+    stop.check()
+    sent = msgspec.structs.replace(job, network=network, property=named)
+    info = client.submit(sent, title_of(job))
+    line.say(f"job {info.id} on {info.host or 'the daemon'}")
+    recorder = Recorder(line.take)
+    client.subscribe(info.id)
+    cancelled = False
+    while not info.state.ended:
+        if stop.asked and not cancelled:
+            client.cancel(info.id)
+            cancelled = True
+        info = _poll(client, info, recorder)
     for record in client.events(info.id, after=recorder.record.last_number):
         recorder.take(record)
     return outcome_of(info, recorder.record)

@@ -19,7 +19,11 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
 
     def __init__(self) -> None:
         self._display = _display() if sys.stderr.isatty() else None
-        self._task = None if self._display is None else self._display.add_task("starting", total=None, eta="")
+        self._task = (
+            None
+            if self._display is None
+            else self._display.add_task("starting", total=None, count="", eta="")
+        )
 
     def __enter__(self) -> Self:
         if self._display is not None:
@@ -43,6 +47,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
                 description=event.stage,
                 completed=event.done,
                 total=event.total or None,
+                count=f"{event.done}/{event.total}" if event.total else "",
                 eta="" if event.eta_s is None else f"about {seconds_text(event.eta_s)} to go",
             )
 
@@ -55,18 +60,18 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         if self._display is None:
             complain(text)
         else:
-            self._display.console.print(f"boundscope: {text}", highlight=False, markup=False)
+            self._display.console.print(f"boundscope: {text}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _display() -> Display:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as RichProgress
 
     return RichProgress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TextColumn("{task.fields[eta]}", markup=False),
         console=Console(stderr=True),

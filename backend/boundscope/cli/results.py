@@ -86,7 +86,7 @@ def summary_lines(result: VerifyResult, record: JobRecord) -> list[tuple[str, st
         lines += [("property", words) for words in record.property.words[:6]]
     lines += _margin_lines(result.margin)
     if result.counterexample is not None:
-        lines += _counterexample_lines(result.counterexample)
+        lines += _counterexample_lines(result.counterexample, result.reason)
     seconds = result.seconds
     lines.append(
         (
@@ -111,15 +111,16 @@ def _margin_lines(margin: Margin) -> list[tuple[str, str]]:
     return [("margin", text), ("clauses", f"{proven} of {len(margin.per_clause)} with a positive margin")]
 
 
-def _counterexample_lines(found: Counterexample) -> list[tuple[str, str]]:
+def _counterexample_lines(found: Counterexample, reason: str) -> list[tuple[str, str]]:
     replay = found.replay
+    note = "" if replay.note in reason else f" ({replay.note})"
     agreed = replay.inside_box and replay.violates and replay.violates_unoptimized
     said = "ONNX Runtime agrees: inside the box, and it violates" if agreed else "ONNX Runtime does not agree"
     return [
         ("counterexample", f"case {found.case}, clause {found.clause}: {found.clause_text}"),
         ("  inputs", _values_text(found.inputs)),
         ("  outputs", _values_text([f"{value:.6g}" for value in found.outputs])),
-        ("  replay", f"{said}. {replay.note}".rstrip() if replay.note else said),
+        ("  replay", said + note),
     ]
 
 

@@ -1,0 +1,117 @@
+"""On a terminal: progress is shown, and Ctrl+C stops the run cleanly."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from boundscope.examples import Example, example
+
+LIMIT_S = 60.0
+
+
+class Terminal:
+    """A command whose standard error is a pseudo-terminal; its standard output is a pipe."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]) -> None:
+        self.master, slave = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "boundscope", *words],
+            env={**environment, "TERM": "xterm-256color"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self.shown = ""
+
+    def read(self) -> bool:
+        """Take what was written within a moment; False at the end of it."""
+        if not select.select([self.master], [], [], 0.1)[0]:
+            return True
+        try:
+            data = os.read(self.master, 65536)
+        except OSError:  # Linux says EIO when the last writer has gone
+            return False
+        self.shown += data.decode(errors="replace")
+        return bool(data)
+
+    def wait_for(self, text: str) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while text not in self.shown:
+            assert self.read(), f"it ended without showing {text!r}:\n{self.shown}"
+            assert time.monotonic() < deadline, f"{text!r} did not appear:\n{self.shown}"
+
+    def finish(self) -> tuple[int, str]:
+        """Exit status and standard output, once the command has ended."""
+        deadline = time.monotonic() + LIMIT_S
+        while self.read():
+            assert time.monotonic() < deadline, self.shown
+        assert self.process.stdout is not None
+        output = self.process.stdout.read().decode()
+        return self.process.wait(LIMIT_S), output
+
+
+@contextmanager
+def terminal(words: list[str], environment: dict[str, str]) -> Iterator[Terminal]:
+    run = Terminal(words, environment)
+    try:
+        yield run
+    finally:
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
+            run.process.wait()
+        assert run.process.stdout is not None
+        run.process.stdout.close()
+        os.close(run.master)
+
+
+def words_of(found: Example, *options: str) -> list[str]:
+    return ["verify", str(found.network), str(found.property), *options]
+
+
+def test_progress_on_a_terminal(environment: dict[str, str], robust: Example) -> None:
+    """Standard error shows the stage and a bar; standard output stays the plain summary."""
+    with terminal(words_of(robust), environment) as run:
+        status, output = run.finish()
+    assert status == 0
+    assert "━" in run.shown
+    assert "\x1b[?25h" in run.shown, "the cursor is shown again"
+    assert output.startswith("verdict         verified\n")
+    assert "\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    "options", [(), ("--sharding", "rows", "--ranks", "2")], ids=["one rank", "two ranks"]
+)
+@pytest.mark.parametrize("moment", ["starting", "bounds"])
+def test_ctrl_c_stops_cleanly(environment: dict[str, str], options: tuple[str, ...], moment: str) -> None:
+    """One Ctrl+C, before or while it computes: status 130, one sentence, no output, no process left."""
+    with terminal(words_of(example("digits-conv"), *options), environment) as run:
+        run.wait_for(moment)
+        os.killpg(run.process.pid, signal.SIGINT)
+        status, output = run.finish()
+        assert status == 130, run.shown
+        assert "stopped before it gave a result" in run.shown
+        assert "Traceback" not in run.shown
+        assert output == ""
+        with pytest.raises(ProcessLookupError):
+            os.killpg(run.process.pid, 0)
+
+
+def test_sigterm_stops_as_ctrl_c_does(environment: dict[str, str]) -> None:
+    with terminal(words_of(example("digits-conv")), environment) as run:
+        run.wait_for("starting")
+        run.process.terminate()
+        status, output = run.finish()
+    assert (status, output) == (130, "")

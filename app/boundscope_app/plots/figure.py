@@ -110,6 +110,7 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
         self.style_ = style
         self.panels: list[Panel] = []
         self.columns = 1
+        self.linked = False  # whether zooming into one panel zooms into all
         self.caption = ""
         self.legend = Legend(style)
         self.scene().addItem(self.legend)
@@ -138,7 +139,14 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
     def add_panel(self, panel: Panel) -> None:
         self.panels.append(panel)
         self.scene().addItem(panel)
-        panel.box.sigRangeChangedManually.connect(self.zoom_changed)
+        panel.box.sigRangeChangedManually.connect(lambda *_: self._zoomed(panel))
+
+    def _zoomed(self, panel: Panel) -> None:
+        if self.linked:
+            for other in self.visible_panels():
+                if other is not panel:
+                    other.show_range(panel.box.viewRange())
+        self.zoom_changed.emit()
 
     def show_all(self) -> None:
         for panel in self.panels:

@@ -14,6 +14,7 @@ from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QPainter, QPen
 from PySide6.QtWidgets import QGraphicsItem, QStyleOptionGraphicsItem, QWidget
 
+from boundscope_app.plots.clip import clip_area, clip_line, finite_pieces
 from boundscope_app.plots.series import FloatArray, from_time, hold, thin_line, thin_stack
 from boundscope_app.plots.style import Style
 
@@ -121,7 +122,7 @@ class LineItem(PixelItem):
         painter.setBrush(QColor(self.style.theme.base))
         size = 3.0 if self.style.live else 4.5
         for x in np.unique(np.round(self.to_x(line.zeros))):
-            if -size <= x <= self.box.rect().width() + size:
+            if 0 <= x <= self.box.rect().width():
                 painter.drawEllipse(QPointF(float(x), height), size, size)
 
     def _draw_markers(self, painter: QPainter, line: Line) -> None:
@@ -131,7 +132,7 @@ class LineItem(PixelItem):
         painter.setBrush(QBrush(QColor(line.color)))
         tip = -1.0 if line.marker == "up" else 1.0
         for x, y in zip(self.to_x(line.x), self.to_y(line.y), strict=True):
-            if np.isfinite(y) and self.box.rect().adjusted(-size, -size, size, size).contains(x, y):
+            if np.isfinite(y) and self.box.rect().contains(x, y):
                 painter.drawPolygon(
                     [
                         QPointF(x, y + tip * size),
@@ -173,8 +174,7 @@ class BandItem(PixelItem):
         fill.setAlphaF(0.09)
         painter.setPen(Qt.PenStyle.NoPen)
         painter.setBrush(fill)
-        x, y = np.clip(x, -50.0, rect.width() + 50.0), np.clip(y, -2.0, rect.height() + 2.0)
-        painter.drawPolygon(pg.functions.arrayToQPolygonF(x, y))
+        draw_area(painter, x, y, rect, self.style)
 
 
 class StackItem(PixelItem):
@@ -203,9 +203,9 @@ class StackItem(PixelItem):
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.style.antialias)
         x = self.to_x(self._x)
         rect = self.box.rect()
-        below = np.clip(self.to_y(np.zeros(len(x))), -1.0, rect.height() + 1.0)
+        below = self.to_y(np.zeros(len(x)))
         for color, tops in zip(self.colors, self._tops, strict=True):
-            above = np.clip(self.to_y(tops), -1.0, rect.height() + 1.0)
+            above = self.to_y(tops)
             if np.any(above != below):
                 fill = QColor(color)
                 fill.setAlphaF(0.72)
@@ -213,7 +213,7 @@ class StackItem(PixelItem):
                 painter.setBrush(fill)
                 outline_x = np.concatenate((x, x[::-1]))
                 outline_y = np.concatenate((above, below[::-1]))
-                painter.drawPolygon(pg.functions.arrayToQPolygonF(outline_x, outline_y))
+                draw_area(painter, outline_x, outline_y, rect, self.style)
                 painter.setBrush(Qt.BrushStyle.NoBrush)
                 painter.setPen(self.style.pen(color, 1.0))
                 draw_polylines(painter, x, above, rect)
@@ -221,25 +221,16 @@ class StackItem(PixelItem):
 
 
 def draw_polylines(painter: QPainter, x: FloatArray, y: FloatArray, rect: QRectF) -> None:
-    """Draw x, y [n] in pixels, broken at NaN and cut at the rectangle's surroundings."""
-    inside = np.isfinite(y) & np.isfinite(x)
-    margin = 4.0
-    y = np.clip(y, rect.top() - margin, rect.bottom() + margin)
-    if not inside.all():
-        edges = np.flatnonzero(np.diff(np.concatenate(([False], inside, [False])).astype(np.int8)))
-        pieces = list(zip(edges[::2], edges[1::2], strict=True))
-    else:
-        pieces = [(0, len(x))]
-    for start, end in pieces:
-        px, py = x[start:end], y[start:end]
-        seen = np.flatnonzero((px >= rect.left() - margin) & (px <= rect.right() + margin))
-        if len(seen) == 0 and not (len(px) and px[0] < rect.left() and px[-1] > rect.right()):
-            continue
-        first = max(0, (seen[0] if len(seen) else int(np.searchsorted(px, rect.left()))) - 1)
-        last = min(len(px), (seen[-1] if len(seen) else int(np.searchsorted(px, rect.right()))) + 2)
-        px = np.clip(px[first:last], rect.left() - 50 * margin, rect.right() + 50 * margin)
-        py = py[first:last]
-        if len(px) == 1:
-            painter.drawPoint(QPointF(float(px[0]), float(py[0])))
-        elif len(px):
-            painter.drawPolyline(pg.functions.arrayToQPolygonF(px, py))
+    """Draw x, y [n] in pixels, broken at NaN and cut at the rectangle."""
+    for piece_x, piece_y in finite_pieces(x, y):
+        for part_x, part_y in clip_line(piece_x, piece_y, rect):
+            if len(part_x) == 1:
+                painter.drawPoint(QPointF(float(part_x[0]), float(part_y[0])))
+            else:
+                painter.drawPolyline(pg.functions.arrayToQPolygonF(part_x, part_y))
+
+
+def draw_area(painter: QPainter, x: FloatArray, y: FloatArray, rect: QRectF, style: Style) -> None:
+    """Fill a polygon x, y [n] in pixels; on a page it is cut at the rectangle, on the screen the ViewBox clips."""
+    polygon = pg.functions.arrayToQPolygonF(x, y)
+    painter.drawPolygon(polygon if style.live else clip_area(polygon, rect))

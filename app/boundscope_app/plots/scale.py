@@ -50,9 +50,10 @@ class LinearScale:
         """At most about `most` labelled ticks at round values, with minor ticks between."""
         low, high = low / self.unit, high / self.unit
         step = nice_step(high - low, most)
+        exponent = common_exponent(max(abs(low), abs(high)))
         result = []
         for k in range(math.ceil(low / step * 5 - 1e-6), math.floor(high / step * 5 + 1e-6) + 1):
-            label = "" if k % 5 else tick_label(k // 5 * step, step)
+            label = "" if k % 5 else tick_label(k // 5 * step, step, exponent)
             result.append(Tick(k / 5 * step * self.unit, label))
         return result
 
@@ -93,7 +94,7 @@ class SignedLogScale:
 
     def _label(self, place: int) -> str:
         value = self.back(float(place))
-        return tick_label(value, abs(value))
+        return tick_label(value, abs(value), common_exponent(abs(value)))
 
 
 def signed_log_for(values: FloatArray) -> SignedLogScale:
@@ -117,13 +118,20 @@ def nice_step(span: float, most: int) -> float:
     return next(power * k for k in (1, 2, 2.5, 5, 10) if power * k >= raw * (1 - 1e-9))
 
 
-def tick_label(value: float, step: float) -> str:
-    """Plain decimals between 0.001 and 100 000, otherwise m×10ⁿ; with the digits that tell steps apart."""
+def common_exponent(largest: float) -> int | None:
+    """The power of ten that labels of this size share; None where plain decimals are read more easily."""
+    if largest <= 0:
+        return None
+    exponent = math.floor(math.log10(largest) + 1e-9)
+    return None if -3 <= exponent < 5 else exponent
+
+
+def tick_label(value: float, step: float, exponent: int | None = None) -> str:
+    """Plain decimals, or m×10ⁿ with the exponent given; with the digits that tell steps apart."""
     if value == 0 or abs(value) < step / 100:
         return "0"
-    exponent = math.floor(math.log10(abs(value)) + 1e-9)
     least = _last_digit(step)
-    if -3 <= exponent < 5:
+    if exponent is None:
         return f"{value:.{max(0, -least)}f}".replace("-", MINUS)
     mantissa = f"{value / 10.0**exponent:.{max(0, exponent - least)}f}".replace("-", MINUS)
     power = "10" + str(exponent).translate(SUPERSCRIPTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -9,9 +10,10 @@ import numpy as np
 
 from boundscope.records import GapSeries, JobRecord
 from boundscope_app.plots.panel import Span
-from boundscope_app.plots.series import FloatArray, Growing, last_before
+from boundscope_app.plots.series import FloatArray, Growing, last_before, thin_line
 
 Key = tuple[int, int]  # case, clause
+BUCKETS = 1000
 
 
 class Bound:
@@ -22,6 +24,9 @@ class Bound:
         self._times: list[float] = []
         self._values: list[float] = []
         self._ordered = True
+        self._thin: tuple[int, FloatArray, FloatArray] | None = None
+        self.low = float("inf")
+        self.high = float("-inf")
 
     def extend(self, times: Sequence[float], values: Sequence[float | None]) -> None:
         for time_s, value in zip(times, values, strict=True):
@@ -29,6 +34,8 @@ class Bound:
                 self._ordered = self._ordered and (not self._times or time_s >= self._times[-1])
                 self._times.append(time_s)
                 self._values.append(value)
+                if math.isfinite(value):
+                    self.low, self.high = min(self.low, value), max(self.high, value)
         self._x.follow(self._times)
         self._y.follow(self._values)
 
@@ -43,6 +50,19 @@ class Bound:
             return x, y
         order = np.argsort(x, kind="stable")
         return x[order], y[order]
+
+    def zeros(self) -> FloatArray:
+        """Times at which the bound is exactly 0."""
+        x, y = self.arrays()
+        zeros: FloatArray = x[y == 0]
+        return zeros
+
+    def thinned(self) -> tuple[FloatArray, FloatArray]:
+        """As `arrays`, in at most BUCKETS buckets with the extremes of each."""
+        if self._thin is None or self._thin[0] != self._x.count:
+            x, y = self.arrays()
+            self._thin = (self._x.count, *thin_line(x, y, BUCKETS))
+        return self._thin[1], self._thin[2]
 
     def at(self, time_s: float | None) -> float | None:
         """The value that holds at this time (None: at the end)."""

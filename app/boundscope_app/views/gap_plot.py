@@ -10,7 +10,14 @@ import numpy as np
 from boundscope_app.plots.figure import Figure, LegendEntry
 from boundscope_app.plots.items import BandItem, Line, LineItem
 from boundscope_app.plots.panel import Level, Panel
-from boundscope_app.plots.scale import LinearScale, Scale, SignedLogScale, signed_log_for, tick_label
+from boundscope_app.plots.scale import (
+    LinearScale,
+    Scale,
+    SignedLogScale,
+    common_exponent,
+    signed_log_for,
+    tick_label,
+)
 from boundscope_app.plots.series import FloatArray, hold
 from boundscope_app.plots.style import Style
 from boundscope_app.views.gap_model import Bound, GapModel, Key
@@ -66,7 +73,7 @@ class GapPlot:
     def _scale(self, model: GapModel, choice: GapChoice) -> Scale:
         if not choice.signed_log:
             return LinearScale()
-        values = [bound.arrays()[1] for key in choice.shown for bound in _bounds(model, key)]
+        values = [bound.thinned()[1] for key in choice.shown for bound in _bounds(model, key)]
         return signed_log_for(np.concatenate(values) if values else np.empty(0))
 
     def _draw_front(self, model: GapModel, choice: GapChoice, scale: Scale) -> None:
@@ -82,7 +89,7 @@ class GapPlot:
                 continue
             color = theme.series[slot]
             for item, bound, upper in zip(items, _bounds(model, key), (False, True), strict=True):
-                x, y = bound.arrays()
+                x, y = bound.thinned() if self.figure.style_.live else bound.arrays()
                 width = 2.8 if key == worst else 1.6
                 item.set_line(
                     Line(
@@ -93,7 +100,7 @@ class GapPlot:
                         width=width * (0.75 if upper else 1.0),
                         dashed=upper,
                         marker="down" if upper else "up",
-                        zeros=x[y == 0],
+                        zeros=bound.zeros(),
                     )
                 )
             if key == worst:
@@ -107,7 +114,8 @@ class GapPlot:
         xs: list[FloatArray] = []
         ys: list[FloatArray] = []
         for key in others:
-            x, y = model.clauses[key].lower.arrays()
+            lower = model.clauses[key].lower
+            x, y = lower.thinned() if self.figure.style_.live else lower.arrays()
             if len(x):
                 x, y = hold(x, y, model.end_s)
                 xs += [x, np.array([np.nan])]
@@ -138,7 +146,7 @@ class GapPlot:
             noun = "value is" if bad == 1 else "values are"
             parts.append((f"{bad} {noun} NaN or ∞, drawn as gaps", theme.warn))
         if isinstance(scale, SignedLogScale):
-            edge = tick_label(scale.threshold, scale.threshold)
+            edge = tick_label(scale.threshold, scale.threshold, common_exponent(scale.threshold))
             parts.append((f"signed log axis, linear within ±{edge}", theme.muted))
         self.panel.header = tuple(parts)
 
@@ -147,10 +155,8 @@ class GapPlot:
         for key in choice.shown:
             bounds = _bounds(model, key) if key in choice.slots else _bounds(model, key)[:1]
             for bound in bounds:
-                _, y = bound.arrays()
-                finite = y[np.isfinite(y)]
-                if len(finite):
-                    ends = scale.to(np.array([finite.min(), finite.max()]))
+                if bound.low <= bound.high:
+                    ends = scale.to(np.array([bound.low, bound.high]))
                     low, high = min(low, float(ends[0])), max(high, float(ends[1]))
         span = (high - low) or 1.0
         self.panel.set_full_range(0.0, (model.end_s or 1e-3) * 1.02, low - 0.06 * span, high + 0.1 * span)

@@ -80,9 +80,14 @@ class Html:
         )
 
     def grid(
-        self, columns: Sequence[str], rows: Sequence[Sequence[str]], left: frozenset[int] = frozenset()
+        self,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        left: frozenset[int] = frozenset(),
+        *,
+        wide: bool = False,
     ) -> str:
-        """A table; columns whose index is in `left` hold words, all others numbers."""
+        """A table; columns whose index is in `left` hold words, all others numbers; `wide` fills the page."""
 
         def line(cells: Sequence[str], style: str) -> str:
             return "".join(
@@ -95,7 +100,7 @@ class Html:
         body = f"border-bottom:1px solid {self.theme.grid}; padding:4px 12px"
         lines = "".join(f"<tr>{line(row, body)}</tr>" for row in rows)
         return (
-            '<table cellspacing="0" cellpadding="0" style="border-collapse:collapse">'
+            f'<table width="{100 if wide else 0}%" cellspacing="0" cellpadding="0">'
             f"<tr>{line(columns, head)}</tr>{lines}</table>"
         )
 

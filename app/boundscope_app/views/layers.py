@@ -263,7 +263,7 @@ class LayersView(View):
         layers = self.shown_layers()
         rows = [[shown_text(i, v) for i, v in enumerate(layer_values(layer))] for layer in layers[:MOST_ROWS]]
         text = h.heading("Bounds of every layer") + h.paragraph(self.caption, muted=True)
-        text += h.grid(COLUMNS, rows, WORDS)
+        text += h.grid(COLUMNS, rows, WORDS, wide=True)
         if len(layers) > MOST_ROWS:
             text += h.paragraph(
                 f"The first {MOST_ROWS} of {len(layers)} layers; the CSV holds them all.", muted=True

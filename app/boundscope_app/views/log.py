@@ -226,5 +226,5 @@ class LogView(View):
             text += h.paragraph(
                 f"The last {MOST_ROWS} of {len(lines)} lines; the CSV holds them all.", muted=True
             )
-        text += h.grid(COLUMNS, rows, frozenset({0, 1, 2, 3}))
+        text += h.grid(COLUMNS, rows, frozenset({0, 1, 2, 3}), wide=True)
         return document_page(document(text, theme), width, height or round(width * ASPECT), theme.base)

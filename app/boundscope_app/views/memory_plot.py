@@ -62,6 +62,7 @@ class MemoryPlot:
     def __init__(self, style: Style) -> None:
         self.figure = Figure(style)
         self.figure.columns = 0
+        self.figure.linked = True
         self.figure.legend.horizontal = True
         self._style = style
         self._pool: list[RankPanel] = []

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from PySide6.QtWidgets import QLabel, QToolButton, QVBoxLayout, QWidget
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
 from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.plots.figure import Figure
 from boundscope_app.views.base import View
+
+HINT = "Point at the plot to read it; click to pin a reading; drag and scroll to zoom."
 
 
 class TimeView(View):
@@ -20,8 +23,14 @@ class TimeView(View):
         self._figure: Figure | None = None
         self._reading = QLabel()
         self._reading.setTextFormat(self._reading.textFormat().PlainText)
-        self._reading.setWordWrap(True)
         self._reading.setContentsMargins(8, 2, 8, 4)
+        self._reading.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._pinned = QLabel()
+        self._pinned.setTextFormat(self._pinned.textFormat().PlainText)
+        self._pinned.setContentsMargins(8, 2, 8, 0)
+        self._pinned.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Fixed)
+        self._pinned.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._pinned.setVisible(False)
         self._reading.setAccessibleName(f"Reading of {self.title}")
         self._connect_cursor()
 
@@ -58,6 +67,7 @@ class TimeView(View):
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
         layout.addWidget(content, 1)
+        layout.addWidget(self._pinned)
         layout.addWidget(self._reading)
         return whole
 
@@ -101,12 +111,13 @@ class TimeView(View):
         """Say what the plot reads at the cursor and at the pins."""
         if self.record is None or not self.has_data(self.record):
             return
-        lines = [f"Pinned {self.reading_at(pin)}" for pin in self.pins]
-        if self.time_cursor.time_s is not None:
-            lines.append(self.reading_at(self.time_cursor.time_s))
-        elif not lines:
-            lines.append("Point at the plot to read it; click to pin a reading; drag and scroll to zoom.")
-        self._reading.setText("\n".join(lines))
+        pinned = "\n".join(f"Pinned {self.reading_at(pin)}" for pin in self.pins)
+        self._pinned.setText(pinned)
+        self._pinned.setVisible(bool(pinned))
+        time_s = self.time_cursor.time_s
+        text = HINT if time_s is None else self.reading_at(time_s)
+        self._reading.setText(text)
+        self._reading.setToolTip(text)
 
     def redraw(self) -> None:
         """Draw again because a choice of the view changed."""

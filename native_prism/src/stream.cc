@@ -3,8 +3,6 @@
 namespace prism {
 namespace {
 
-using Bytes = std::array<std::uint8_t, 16>;
-
 constexpr std::uint8_t Double(std::uint8_t x) {
   return static_cast<std::uint8_t>((x << 1) ^ ((x & 0x80) ? 0x1B : 0));
 }
@@ -34,57 +32,61 @@ constexpr std::array<std::uint8_t, 256> MakeSbox() {
 
 constexpr std::array<std::uint8_t, 256> kSbox = MakeSbox();
 
-Bytes ToBytes(const Pair& pair) {
-  Bytes bytes{};
-  for (int i = 0; i < 8; ++i) {
-    bytes[i] = static_cast<std::uint8_t>(pair.low >> (8 * i));
-    bytes[i + 8] = static_cast<std::uint8_t>(pair.high >> (8 * i));
+// What a byte of the first row contributes to its column of the next state (SubBytes and MixColumns); one of
+// row r contributes the same, rotated by r bytes.
+constexpr std::array<std::uint32_t, 256> MakeColumns() {
+  std::array<std::uint32_t, 256> columns{};
+  for (int x = 0; x < 256; ++x) {
+    const std::uint32_t once = kSbox[x];
+    const std::uint32_t twice = Double(kSbox[x]);
+    columns[x] = twice | once << 8 | once << 16 | (twice ^ once) << 24;
   }
-  return bytes;
+  return columns;
 }
 
-Bytes SubBytesAndShiftRows(const Bytes& state) {
-  Bytes out{};
+constexpr std::array<std::uint32_t, 256> kColumns = MakeColumns();
+
+using State = std::array<std::uint32_t, kWordsPerBlock>;  // a column each, its first row lowest
+
+State Columns(const Pair& pair) {
+  return {static_cast<std::uint32_t>(pair.low), static_cast<std::uint32_t>(pair.low >> 32),
+          static_cast<std::uint32_t>(pair.high), static_cast<std::uint32_t>(pair.high >> 32)};
+}
+
+// The byte of `row` that ShiftRows brings to `column`.
+std::uint8_t Shifted(const State& state, int column, int row) {
+  return static_cast<std::uint8_t>(state[(column + row) % 4] >> (8 * row));
+}
+
+std::uint32_t RotateWord(std::uint32_t x, int bytes) {
+  return bytes == 0 ? x : x << (8 * bytes) | x >> (32 - 8 * bytes);
+}
+
+State Round(const State& state, const Pair& key) {
+  State out = Columns(key);
   for (int column = 0; column < 4; ++column) {
-    for (int row = 0; row < 4; ++row) {
-      out[4 * column + row] = kSbox[state[4 * ((column + row) % 4) + row]];
-    }
+    for (int row = 0; row < 4; ++row) out[column] ^= RotateWord(kColumns[Shifted(state, column, row)], row);
   }
   return out;
 }
 
-Bytes MixColumns(const Bytes& state) {
-  Bytes out{};
+State LastRound(const State& state, const Pair& key) {
+  State out = Columns(key);
   for (int column = 0; column < 4; ++column) {
-    const std::uint8_t* s = &state[4 * column];
-    const std::uint8_t all = static_cast<std::uint8_t>(s[0] ^ s[1] ^ s[2] ^ s[3]);
     for (int row = 0; row < 4; ++row) {
-      const std::uint8_t pair = static_cast<std::uint8_t>(s[row] ^ s[(row + 1) % 4]);
-      out[4 * column + row] = static_cast<std::uint8_t>(s[row] ^ all ^ Double(pair));
+      out[column] ^= std::uint32_t{kSbox[Shifted(state, column, row)]} << (8 * row);
     }
   }
   return out;
-}
-
-void AddKey(Bytes& state, const Pair& key) {
-  const Bytes bytes = ToBytes(key);
-  for (int i = 0; i < 16; ++i) state[i] ^= bytes[i];
 }
 
 }  // namespace
 
 std::array<std::uint32_t, kWordsPerBlock> ScalarBlock(const RoundKeys& keys, std::uint64_t block,
                                                       std::uint64_t operation) {
-  Bytes state = ToBytes({block, operation});
-  AddKey(state, keys[0]);
-  for (int round = 1; round <= kRounds; ++round) {
-    state = SubBytesAndShiftRows(state);
-    if (round < kRounds) state = MixColumns(state);
-    AddKey(state, keys[round]);
-  }
-  std::array<std::uint32_t, kWordsPerBlock> words{};
-  for (int i = 0; i < 16; ++i) words[i / 4] |= static_cast<std::uint32_t>(state[i]) << (8 * (i % 4));
-  return words;
+  State state = Columns({block ^ keys[0].low, operation ^ keys[0].high});
+  for (int round = 1; round < kRounds; ++round) state = Round(state, keys[round]);
+  return LastRound(state, keys[kRounds]);
 }
 
 }  // namespace prism

@@ -72,6 +72,7 @@ void TestTargets() {
   const auto targets = prism::Targets();
   CHECK(!targets.empty(), "no target");
   for (const std::string& target : targets) {
+    std::printf("target %s\n", target.c_str());
     prism::SetTarget(target);
     CHECK(prism::Target() == target, "asked for %s, got %s", target.c_str(), prism::Target().c_str());
   }

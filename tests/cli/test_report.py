@@ -187,7 +187,7 @@ def test_page_of_a_job_without_a_result() -> None:
     )
     Outline(text)
     assert "no result" in text
-    assert "rank 1 was killed" in text
+    assert "Rank 1 was killed." in text
 
 
 def test_report_holds_the_tables_and_the_pictures(record: JobRecord, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import onnx
 
 from boundscope.examples import Example
 from boundscope.protocol import EXIT_CODES
@@ -80,6 +81,32 @@ def test_timeout_is_twenty_one(boundscope: Command, robust: Example) -> None:
     done = boundscope("verify", robust.network, robust.property, "--timeout", "0.01", "--json", "-")
     assert done.returncode == 21
     assert json.loads(done.stdout)["verdict"] == "timeout"
+
+
+def test_out_of_memory_is_twenty_two(boundscope: Command, robust: Example, tmp_path: Path) -> None:
+    """Weights that do not fit into the budget: a verdict with the breakdown, not a failure."""
+    weights = [np.zeros((4096, 64), np.float32), np.zeros((10, 4096), np.float32)]
+    nodes = [
+        onnx.helper.make_node("Flatten", ["X"], ["flat"]),
+        onnx.helper.make_node("Gemm", ["flat", "W0"], ["hidden"], transB=1),
+        onnx.helper.make_node("Relu", ["hidden"], ["active"]),
+        onnx.helper.make_node("Gemm", ["active", "W1"], ["Y"], transB=1),
+    ]
+    graph = onnx.helper.make_graph(
+        nodes,
+        "wide",
+        [onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, [1, 1, 8, 8])],
+        [onnx.helper.make_tensor_value_info("Y", onnx.TensorProto.FLOAT, [1, 10])],
+        [onnx.numpy_helper.from_array(weight, f"W{index}") for index, weight in enumerate(weights)],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    path = tmp_path / "wide.onnx"
+    onnx.save(model, path)
+    done = boundscope("verify", path, robust.property, "--memory-budget", "1MiB", "--json", "-")
+    assert done.returncode == 22, done.stdout + done.stderr
+    result = json.loads(done.stdout)
+    assert result["verdict"] == "out_of_memory"
+    assert "weights" in result["reason"]
 
 
 def test_broken_files_are_one_and_name_the_fault(

@@ -42,7 +42,7 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
         sections.append(_property(record.property))
     if result is not None:
         if result.counterexample is not None:
-            sections.append(_counterexample(result.counterexample))
+            sections.append(_counterexample(result.counterexample, result.reason))
         if result.margin.per_clause:
             sections.append(_section("Margins", _table(record.margin_table())))
     sections.append(_pictures(pictures))
@@ -51,6 +51,8 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
     if result is not None:
         sections.append(_cost(result))
     sections.append(_provenance(info, result))
+    if record.property is not None:
+        sections.append(_input_box(record.property))
     if record.log:
         sections.append(_log(record))
     style = files("boundscope.report").joinpath("style.css").read_text(encoding="utf-8")
@@ -74,13 +76,12 @@ def _header(info: JobInfo, record: JobRecord) -> str:
         reason = next((cause for cause in causes if cause), "")
         return (
             f'<header>\n<h1>{escape(info.title)}</h1>\n<div class="verdict none">no result</div>\n'
-            f"<p>The job is {escape(info.state)}. {escape(reason)}</p>\n</header>"
+            f"<p>The job is {escape(info.state)}. {escape(_sentence(reason))}</p>\n</header>"
         )
-    margin = result.margin.smallest
     seconds = result.seconds
     facts = (
         ("Arithmetic", result.arithmetic or "none"),
-        ("Smallest proven margin", "none" if margin is None else f"{margin:.6g}"),
+        _margin_fact(result),
         ("Time", f"{seconds.load + seconds.parse + seconds.solve:.3f} s"),
         ("Method", f"{info.job.method}, {info.job.engine}" if isinstance(info.job, VerifyJob) else ""),
     )
@@ -89,28 +90,37 @@ def _header(info: JobInfo, record: JobRecord) -> str:
     return (
         f"<header>\n<h1>{escape(info.title)}</h1>\n"
         f'<div class="verdict {verdict}">{verdict.replace("_", " ")}</div>\n'
-        f"<p>{_MEANING[verdict]} {escape(result.reason)}</p>\n"
+        f"<p>{_MEANING[verdict]} {escape(_sentence(result.reason))}</p>\n"
         f'<dl class="facts">{cells}</dl>\n</header>'
     )
 
 
+def _margin_fact(result: VerifyResult) -> tuple[str, str]:
+    reached = [clause.upper for clause in result.margin.per_clause if clause.upper is not None]
+    if result.counterexample is not None and reached:
+        return "Margin reached", f"{min(reached):.6g}"
+    smallest = result.margin.smallest
+    return "Smallest proven margin", "none" if smallest is None else f"{smallest:.6g}"
+
+
 def _property(summary: PropertySummary) -> str:
     words = "".join(f"<p>{escape(sentence)}</p>" for sentence in summary.words)
-    inputs = _rows_table(
-        ("input", "lower bound", "upper bound"),
-        [(row.variable, row.lower, row.upper) for row in summary.inputs[:ROWS_SHOWN]],
-        _of(len(summary.inputs[:ROWS_SHOWN]), summary.inputs_total, "inputs"),
-    )
     clauses = _rows_table(
         ("case", "clause", "violated where"),
         [(row.case, row.clause, row.text) for row in summary.clauses[:ROWS_SHOWN]],
         _of(len(summary.clauses[:ROWS_SHOWN]), summary.clauses_total, "clauses"),
     )
     head = f'<p class="quiet">{escape(summary.name)}, {escape(summary.format)}</p>'
-    return _section("The property in words", f"{head}{words}{clauses}{inputs}")
+    return _section("The property in words", f"{head}{words}{clauses}")
 
 
-def _counterexample(found: Counterexample) -> str:
+def _input_box(summary: PropertySummary) -> str:
+    rows = [(row.variable, row.lower, row.upper) for row in summary.inputs[:ROWS_SHOWN]]
+    caption = _of(len(rows), summary.inputs_total, "inputs")
+    return _section("The input box, as written", _side_by_side(("input", "lower", "upper"), rows, caption))
+
+
+def _counterexample(found: Counterexample, reason: str) -> str:
     replay = found.replay
     checks = (
         ("inside the input box", replay.inside_box),
@@ -124,7 +134,7 @@ def _counterexample(found: Counterexample) -> str:
         if image
         else ""
     )
-    note = f'<p class="note">{escape(replay.note)}</p>' if replay.note else ""
+    note = f'<p class="note">{escape(replay.note)}</p>' if replay.note not in reason else ""
     violated = f"<p>Case {found.case}, clause {found.clause}: <code>{escape(found.clause_text)}</code></p>"
     checked = _rows_table(
         ("checked on the original file", ""), [(what, "yes" if held else "no") for what, held in checks]
@@ -134,11 +144,8 @@ def _counterexample(found: Counterexample) -> str:
         [(f"Y_{index}", value) for index, value in enumerate(found.outputs[:ROWS_SHOWN])],
         _of(min(len(found.outputs), ROWS_SHOWN), len(found.outputs), "outputs"),
     )
-    inputs = _rows_table(
-        ("input", "value"),
-        [(f"X_{index}", value) for index, value in enumerate(found.inputs[:ROWS_SHOWN])],
-        _of(min(len(found.inputs), ROWS_SHOWN), len(found.inputs), "inputs"),
-    )
+    rows = [(f"X_{index}", value) for index, value in enumerate(found.inputs[:ROWS_SHOWN])]
+    inputs = _side_by_side(("input", "value"), rows, _of(len(rows), len(found.inputs), "inputs"))
     return _section("Counterexample", violated + figure + checked + note + outputs + inputs)
 
 
@@ -237,6 +244,22 @@ def _rows_table(columns: Sequence[str], rows: Iterable[Sequence[Cell]], caption:
     head = f"<thead><tr>{heads}</tr></thead>" if any(columns) else ""
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return f'<div class="scroll"><table>{title}{head}<tbody>{"".join(body)}</tbody></table></div>'
+
+
+def _side_by_side(columns: Sequence[str], rows: Sequence[Sequence[Cell]], caption: str) -> str:
+    """A long table of short rows as up to three tables beside each other, read downwards."""
+    parts = min(3, -(-len(rows) // 8)) or 1
+    length = -(-len(rows) // parts)
+    tables = [
+        _rows_table(columns, rows[start : start + length]) for start in range(0, len(rows), max(length, 1))
+    ]
+    note = f'<p class="note">{escape(caption)}</p>' if caption else ""
+    return f'{note}<div class="beside">{"".join(tables)}</div>'
+
+
+def _sentence(text: str) -> str:
+    """Text with a capital and a full stop, for a page made of sentences."""
+    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?", ":")) or not text else ".")
 
 
 def _cell(cell: Cell) -> str:

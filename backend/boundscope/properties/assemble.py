@@ -13,9 +13,8 @@ from boundscope.properties.normal_form import (
     Conjunction,
     Formula,
     InputBound,
-    Limits,
+    Joiner,
     Value,
-    check_product,
     combinations,
 )
 from boundscope.properties.source import Locator
@@ -30,7 +29,7 @@ class Asserted:
     """Everything that a file asserts, joined by AND: bounds on inputs, constraints, and choices."""
 
     locator: Locator
-    limits: Limits
+    joiner: Joiner
     lower: Bounds = field(default_factory=dict)
     upper: Bounds = field(default_factory=dict)
     constraints: list[LinearConstraint] = field(default_factory=list)
@@ -106,7 +105,7 @@ class _Assembly:
     def property(self) -> Property:
         choices = self.asserted.choices
         try:
-            check_product(choices, 0, self.asserted.limits)
+            self.asserted.joiner.charge(choices, 0)
         except ValueError as error:
             raise self.locator.error(
                 self.asserted.last_choice, f"joined with all asserts, {error}"
@@ -161,7 +160,7 @@ class _Assembly:
 
     def _check_boxes(self) -> None:
         self.boxes += 1
-        limit = self.asserted.limits.box_numbers
+        limit = self.asserted.joiner.limits.box_numbers
         if self.boxes * self.names.input_count * 2 > limit:
             raise self.locator.error(
                 self.asserted.last_choice,
@@ -182,7 +181,7 @@ class _Assembly:
             line = self.locator.line(min(bound.position for bound in changes))
             inside = f" in the disjunct on line {line}"
         others = len(no_lower | no_upper) - 1
-        more = f" ({others} more inputs lack a bound)" if others else ""
+        more = f" ({others} more {'input lacks' if others == 1 else 'inputs lack'} a bound)" if others else ""
         raise self.locator.error(
             self.names.input_position(index),
             f"{self.names.input_label(index)} has no {side} bound{inside}; every input needs a lower and an "

@@ -74,11 +74,11 @@ def exact_text(value: Fraction) -> str | None:
     return _written(value.numerator * 10**places // value.denominator, places)
 
 
-def rounded_text(value: Fraction, *, up: bool, digits: int = 25) -> str:
-    """The decimal text of a rational: exact where that is finite, else rounded up (or down) to `digits`."""
-    exact = exact_text(value)
-    if exact is not None:
-        return exact
+def rounded_text(value: Fraction, *, up: bool, digits: int = 25, exact: bool = True) -> str:
+    """The decimal text of a rational: exact where that ends (if asked), else rounded up or down to `digits`."""
+    whole = exact_text(value) if exact else None
+    if whole is not None:
+        return whole
     size = abs(value)
     order = len(str(size.numerator)) - len(str(size.denominator))
     places = digits - order
@@ -86,12 +86,12 @@ def rounded_text(value: Fraction, *, up: bool, digits: int = 25) -> str:
     return _written(math.ceil(scaled) if up else math.floor(scaled), places)
 
 
-def rational_text(value: Fraction) -> str:
-    """How people read a rational: its decimals where they end within 40 digits, else numerator/denominator."""
-    text = exact_text(value)
-    if text is not None and len(text) <= 40:
-        return text
-    return f"{value.numerator}/{value.denominator}" if value.denominator != 1 else str(value.numerator)
+def rational_text(value: Fraction, limit: int = 60) -> str:
+    """How people read a rational: its decimals where they end soon, else numerator/denominator, else rounded."""
+    for text in (exact_text(value), f"{value.numerator}/{value.denominator}"):
+        if text is not None and len(text) <= limit:
+            return text
+    return f"≈{rounded_text(value, up=False, digits=17, exact=False)}"
 
 
 def shortened(text: str, limit: int = 40) -> str:
@@ -101,7 +101,7 @@ def shortened(text: str, limit: int = 40) -> str:
 
 def _written(digits: int, places: int) -> str:
     """digits · 10^−places as text: no exponent from 1e-20 to 1e20, no trailing zeros."""
-    while places > 0 and digits % 10 == 0:
+    while digits and digits % 10 == 0:
         digits, places = digits // 10, places - 1
     value = Decimal(f"{digits}E{-places}")
     if value and not -20 <= value.adjusted() <= 20:

@@ -23,7 +23,7 @@ class Limits:
     """Where normal forms stop with an error instead of filling the memory."""
 
     conjunctions: int = 1_000_000
-    atoms: int = 20_000_000
+    atoms: int = 20_000_000  # copied on the way, in all
     box_numbers: int = 50_000_000  # bounds of all cases' boxes together
 
 
@@ -53,55 +53,67 @@ class Formula:
     conjunctions: tuple[Conjunction, ...]
 
 
+_WRITTEN_OUT = "written out as a disjunction of conjunctions it has"
+_REMEDY = "split the property into several files"
 TRUE = Formula(((),))
 FALSE = Formula(())
 Value = Atom | Formula
 
 
-def conjoin(values: Sequence[Value], limits: Limits) -> Formula:
-    """All of the values. Raises ValueError where the normal form passes the limits."""
-    common: list[Atom] = []
-    choices: list[Formula] = []
-    for value in values:
-        if not isinstance(value, Formula):
-            common.append(value)
-        elif len(value.conjunctions) == 1:
-            common.extend(value.conjunctions[0])
-        else:
-            choices.append(value)
-    if not choices:
-        return Formula((tuple(common),))
-    check_product(choices, len(common), limits)
-    return Formula(tuple(_combined(tuple(common), choices)))
+class Joiner:
+    """Joins values under limits, and counts what it has copied so that no nesting can take for ever."""
 
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.copied = 0
 
-def disjoin(values: Sequence[Value], limits: Limits) -> Formula:
-    """Any of the values. Raises ValueError where the normal form passes the limits."""
-    found: list[Conjunction] = []
-    for value in values:
-        if isinstance(value, Formula):
-            found.extend(value.conjunctions)
-        else:
-            found.append((value,))
-    if len(found) > limits.conjunctions:
-        raise ValueError(_too_many(len(found), limits))
-    return Formula(tuple(found))
+    def conjoin(self, values: Sequence[Value]) -> Formula:
+        """All of the values. Raises ValueError where the normal form passes the limits."""
+        common: list[Atom] = []
+        choices: list[Formula] = []
+        for value in values:
+            if not isinstance(value, Formula):
+                common.append(value)
+            elif len(value.conjunctions) == 1:
+                common.extend(value.conjunctions[0])
+            else:
+                choices.append(value)
+        self.charge(choices, len(common))
+        if not choices:
+            return Formula((tuple(common),))
+        return Formula(tuple(_combined(tuple(common), choices)))
 
+    def disjoin(self, values: Sequence[Value]) -> Formula:
+        """Any of the values. Raises ValueError where the normal form passes the limits."""
+        found: list[Conjunction] = []
+        for value in values:
+            if isinstance(value, Formula):
+                found.extend(value.conjunctions)
+            else:
+                found.append((value,))
+        self._check(len(found), len(found))
+        return Formula(tuple(found))
 
-def check_product(choices: Sequence[Formula], common: int, limits: Limits) -> None:
-    """Raise ValueError where choosing one conjunction of each formula gives more than the limits allow."""
-    count = math.prod(len(choice.conjunctions) for choice in choices)
-    if count > limits.conjunctions:
-        raise ValueError(_too_many(count, limits))
-    atoms = common * count
-    for choice in choices:
-        if choice.conjunctions:
-            atoms += sum(map(len, choice.conjunctions)) * (count // len(choice.conjunctions))
-    if atoms > limits.atoms:
-        raise ValueError(
-            f"written out as a disjunction of conjunctions it has {atoms} comparisons; the limit is "
-            f"{limits.atoms}: split the property into several files"
-        )
+    def charge(self, choices: Sequence[Formula], common: int) -> None:
+        """Account for all ways of choosing one conjunction of each formula beside `common` atoms.
+
+        Raises ValueError, before anything is written out, where these pass the limits.
+        """
+        count = math.prod(len(choice.conjunctions) for choice in choices)
+        atoms = common * count
+        for choice in choices:
+            if choice.conjunctions:
+                atoms += sum(map(len, choice.conjunctions)) * (count // len(choice.conjunctions))
+        self._check(count, atoms)
+
+    def _check(self, conjunctions: int, copies: int) -> None:
+        limit = self.limits.conjunctions
+        if conjunctions > limit:
+            size = str(conjunctions) if conjunctions < 10**15 else f"about 10^{int(math.log10(conjunctions))}"
+            raise ValueError(f"{_WRITTEN_OUT} {size} conjunctions; the limit is {limit}: {_REMEDY}")
+        self.copied += copies
+        if self.copied > self.limits.atoms:
+            raise ValueError(f"{_WRITTEN_OUT} more than {self.limits.atoms} comparisons: {_REMEDY}")
 
 
 def combinations(choices: Sequence[Formula]) -> Iterator[Conjunction]:
@@ -113,7 +125,7 @@ def compare(op: str, left: Linear, right: Linear, position: int) -> Value:
     """The value of `left op right`, op being one of <=, >=, <, >, =. Raises ValueError as linear.py does."""
     if op == "=":
         pair = [compare(each, left, right, position) for each in ("<=", ">=")]
-        return conjoin(pair, Limits())
+        return Joiner(Limits()).conjoin(pair)
     difference = subtract(left, right)
     if not difference.terms:
         return TRUE if _holds(op, difference.constant) else FALSE
@@ -140,11 +152,3 @@ def _holds(op: str, value: Fraction) -> bool:
     if value == 0:
         return len(op) == 2
     return (value < 0) == (op[0] == "<")
-
-
-def _too_many(count: int, limits: Limits) -> str:
-    size = str(count) if count < 10**15 else f"about 10^{int(math.log10(count))}"
-    return (
-        f"written out as a disjunction of conjunctions it has {size} conjunctions; the limit is "
-        f"{limits.conjunctions}: split the property into several files"
-    )

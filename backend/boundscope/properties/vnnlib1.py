@@ -8,7 +8,7 @@ token each; all else goes through a stack of open lists.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -24,11 +24,10 @@ from boundscope.properties.normal_form import (
     TRUE,
     Formula,
     InputBound,
+    Joiner,
     Limits,
     Value,
     compare,
-    conjoin,
-    disjoin,
 )
 from boundscope.properties.source import TextSource
 from boundscope.properties.types import LinearConstraint, Property
@@ -84,18 +83,20 @@ def parse_vnnlib1(source: TextSource, blocks: Iterable[tuple[int, str]], limits:
 class _Parser:
     def __init__(self, source: TextSource, limits: Limits) -> None:
         self.source = source
-        self.limits = limits
-        self.asserted = Asserted(source, limits)
+        self.joiner = Joiner(limits)
+        self.asserted = Asserted(source, self.joiner)
         self.codes: dict[str, int] = {}  # declared variables; ~j for output j
         self.positions: dict[int, int] = {}  # of the declarations
         self.decimals: dict[str, Decimal] = {}
         self.stack: list[_OpenList] = []
+        self.end = 0  # of what has been read
 
     def parse(self, blocks: Iterable[tuple[int, str]]) -> Property:
         carried, carried_offset = "", 0
         for offset, block in blocks:
             text, start = (carried + block, carried_offset) if carried else (block, offset)
             end = self._scan(text, start)
+            self.end = start + len(text) - 1
             carried, carried_offset = text[end:].lstrip(" \t\r\n\f\v"), start + end
             if carried:
                 carried_offset += len(text) - end - len(carried)
@@ -208,24 +209,29 @@ class _Parser:
         self.positions[code] = position
 
     def _finish(self) -> Property:
-        inputs = self._count("X", sum(code >= 0 for code in self.codes.values()))
-        outputs = self._count("Y", sum(code < 0 for code in self.codes.values()))
+        inputs = self._count("X", sum(1 for _ in self._declared("X")))
+        outputs = self._count("Y", sum(1 for _ in self._declared("Y")))
         names = Names(self.source.name, FORMAT, inputs, outputs, self.positions.__getitem__)
         return assemble(self.asserted, names)
 
     def _count(self, letter: str, count: int) -> int:
         kind = "input" if letter == "X" else "output"
         if count == 0:
-            raise PropertyError(
-                f"{self.source.name}: no {kind} is declared; expected (declare-const {letter}_0 Real)"
+            raise self._error(
+                self.end,
+                f"the file ends without declaring an {kind}; expected (declare-const {letter}_0 Real)",
             )
         for index in range(count):
             if f"{letter}_{index}" not in self.codes:
-                raise PropertyError(
-                    f"{self.source.name}: {count} {kind}s are declared but {letter}_{index} is not among them; "
-                    f"{kind}s must be numbered {letter}_0 … {letter}_{count - 1} without a hole"
+                last = max((code if code >= 0 else ~code) for code in self._declared(letter))
+                raise self._error(
+                    self.positions[last if letter == "X" else ~last],
+                    f"{letter}_{last} is declared but {letter}_{index} is not; {kind}s are numbered without a hole",
                 )
         return count
+
+    def _declared(self, letter: str) -> Iterator[int]:
+        return (code for code in self.codes.values() if (code >= 0) == (letter == "X"))
 
     # ------------------------------------------------------------------ values
 
@@ -247,7 +253,7 @@ class _Parser:
     def _folded(self, op: str, sides: list[Linear], position: int) -> Value:
         try:
             values = [compare(op, a, b, position) for a, b in pairwise(sides)]
-            return values[0] if len(values) == 1 else conjoin(values, self.limits)
+            return values[0] if len(values) == 1 else self.joiner.conjoin(values)
         except ValueError as error:
             raise self._error(position, str(error)) from error
 
@@ -258,7 +264,8 @@ class _Parser:
             if head in ("and", "or"):
                 if not items:
                     raise self._error(position, f"({head}) without any condition")
-                return (conjoin if head == "and" else disjoin)(self._conditions(done), self.limits)
+                join = self.joiner.conjoin if head == "and" else self.joiner.disjoin
+                return join(self._conditions(done))
             if head in _COMPARISONS:
                 if len(items) < 2:
                     raise self._error(position, f"{head} compares two terms, not {len(items)}")

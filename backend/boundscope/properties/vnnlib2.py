@@ -20,7 +20,7 @@ from boundscope.errors import PropertyError
 from boundscope.properties.assemble import Asserted, Names, assemble
 from boundscope.properties.decimals import parse_decimal, shortened
 from boundscope.properties.linear import Linear, add, constant, multiply, scale, subtract, variable
-from boundscope.properties.normal_form import InputBound, Limits, Value, compare, conjoin, disjoin
+from boundscope.properties.normal_form import InputBound, Joiner, Limits, Value, compare
 from boundscope.properties.source import Locator
 from boundscope.properties.types import Property
 
@@ -28,6 +28,7 @@ FORMAT = "VNN-LIB 2.0"
 MAX_DEPTH = 1000  # the package's parser overruns the C stack at some tens of thousands
 MAX_ELEMENTS = 100_000_000
 _MINOR = re.compile(r"(\(\s*vnnlib-version\s*<2\.)[0-9]+>")
+_REAL = re.compile(r"(declare-(?:input|output)\s+\w+\s+)Real\b")  # the package knows it as "real" only
 _COMMENT_OR_STRING = re.compile(r';[^\n]*|"(?:[^"\\]|\\.)*"')
 _DECLARED_TYPE = re.compile(r"declare-(?:input|output)\s+(\w+)\s+(\w+)")
 _OPERATORS = {
@@ -49,13 +50,16 @@ def parse_vnnlib2(text: str, name: str, limits: Limits) -> Property:
     locator = Locator(name)
     _check_depth(text, locator)
     try:
-        query = vnnlib.parse_query_string(_MINOR.sub(r"\g<1>0>", text, count=1))
+        query = vnnlib.parse_query_string(_REAL.sub(r"\1real", _MINOR.sub(r"\g<1>0>", text, count=1)))
     except vnnlib.VNNLibException as error:
         raise _translated(str(error), locator) from error
+    except (IndexError, ValueError, OverflowError, RuntimeError) as error:
+        what = "a number beyond float64" if str(error) == "stod" else "an integer that is too large"
+        raise PropertyError(f"{name}: the vnnlib package cannot read the file: it holds {what}") from error
     if len(query.networks) != 1:
-        raise PropertyError(
-            f"{name}: declares {len(query.networks)} networks; properties over one network are supported"
-        )
+        line = _line_of(r"\(\s*declare-network\b.*?\(\s*declare-network\b", text, end=True)
+        count = len(query.networks)
+        raise locator.error(line, f"declares {count} networks; properties over one network are supported")
     return _Query(query, text, locator, limits).property()
 
 
@@ -64,13 +68,14 @@ class _Query:
         self.query = query
         self.text = text
         self.locator = locator
-        self.limits = limits
+        self.joiner = Joiner(limits)
         self.network = query.networks[0]
-        self.types = dict(_DECLARED_TYPE.findall(_COMMENT_OR_STRING.sub("", text)))
+        self.types = dict(_DECLARED_TYPE.findall(_blanked(text)))
         if self.network.hidden:
-            raise PropertyError(
-                f"{locator.name}: declares the hidden tensor {self.network.hidden[0].name}; "
-                "conditions on inputs and outputs are supported"
+            name = self.network.hidden[0].name
+            raise locator.error(
+                self._declared(name),
+                f"declares the hidden tensor {name}; conditions on inputs and outputs are supported",
             )
         self.inputs, self.input_count = self._offsets(self.network.inputs)
         self.outputs, self.output_count = self._offsets(self.network.outputs)
@@ -79,7 +84,7 @@ class _Query:
         }
 
     def property(self) -> Property:
-        asserted = Asserted(self.locator, self.limits)
+        asserted = Asserted(self.locator, self.joiner)
         for assertion in self.query.assertions:
             value, line = self._folded(assertion.expr)
             asserted.add(value, line)
@@ -91,8 +96,10 @@ class _Query:
         return tensors[bisect_right([self.inputs[tensor.name] for tensor in tensors], index) - 1]
 
     def _line_of(self, index: int) -> int:
-        declared = re.search(rf"declare-input\s+{self._tensor_of(index).name}\b", self.text)
-        return 1 if declared is None else self.text.count("\n", 0, declared.start()) + 1
+        return self._declared(self._tensor_of(index).name)
+
+    def _declared(self, tensor: str) -> int:
+        return _line_of(rf"declare-(?:input|output|hidden)\s+{tensor}\b", self.text)
 
     def _label(self, index: int) -> str:
         """The element as the file writes it, such as X[0,3]."""
@@ -109,23 +116,23 @@ class _Query:
             offsets[tensor.name] = total
             total += math.prod(tensor.shape)
         if total > MAX_ELEMENTS:
-            raise PropertyError(
-                f"{self.locator.name}: declares {total} elements; at most {MAX_ELEMENTS} are read"
-            )
+            line = self._declared(tensors[0].name)
+            raise self.locator.error(line, f"declares {total} elements; at most {MAX_ELEMENTS} are read")
         return offsets, total
 
     def _check_tensor(self, tensor: Any, *, several: bool) -> None:
         written = self.types.get(tensor.name, "")
-        known = tensor.dtype.name in _REAL_TYPES or (tensor.dtype.name == "Unknown" and written == "Real")
-        if not known:
-            raise PropertyError(
-                f"{self.locator.name}: {tensor.name} has the element type {written or tensor.dtype.name}; "
-                "Real, float16, float32, float64 and bfloat16 are supported"
+        if tensor.dtype.name not in _REAL_TYPES:
+            raise self.locator.error(
+                self._declared(tensor.name),
+                f"{tensor.name} has the element type {written or tensor.dtype.name}; "
+                "Real, float16, float32, float64 and bfloat16 are supported",
             )
         if several and tensor.onnx_name:
-            raise PropertyError(
-                f"{self.locator.name}: several tensors of which {tensor.name} is tied to the ONNX name "
-                f"{tensor.onnx_name}; leave the names out and declare them in the network's order"
+            raise self.locator.error(
+                self._declared(tensor.name),
+                f"several tensors of which {tensor.name} is tied to the ONNX name "
+                f"{tensor.onnx_name}; leave the names out and declare them in the network's order",
             )
 
     def _quick(self, node: Any) -> InputBound | None:
@@ -177,10 +184,10 @@ class _Query:
     def _value(self, node: Any, values: list[Any], line: int) -> Any:
         try:
             if isinstance(node, vnnlib.Connective):
-                join = conjoin if isinstance(node, vnnlib.And) else disjoin
-                return join(values, self.limits)
+                join = self.joiner.conjoin if isinstance(node, vnnlib.And) else self.joiner.disjoin
+                return join(values)
             if isinstance(node, vnnlib.NotEqual):
-                return disjoin([compare(op, values[0], values[1], line) for op in ("<", ">")], self.limits)
+                return self.joiner.disjoin([compare(op, values[0], values[1], line) for op in ("<", ">")])
             if isinstance(node, vnnlib.Comparison):
                 return self._compared(node, values, line)
             return self._term(node, values)
@@ -215,15 +222,30 @@ class _Query:
         index = 0
         name, indices = node.name, node.indices
         for place, size in zip(indices, self.shapes[name], strict=True):
+            if not 0 <= place < size:
+                raise self.locator.error(node.line, f"{name}{list(indices)} lies outside {name}'s shape")
             index = index * size + place
         if name in self.inputs:
             return self.inputs[name] + index
         return ~(self.outputs[name] + index)
 
 
+def _line_of(pattern: str, text: str, *, end: bool = False) -> int:
+    """The line where a pattern first begins (or ends) outside comments; 1 where it is not found."""
+    match = re.search(pattern, _blanked(text), re.DOTALL)
+    if match is None:
+        return 1
+    return text.count("\n", 0, match.end() if end else match.start()) + 1
+
+
+def _blanked(text: str) -> str:
+    """The text with comments and strings turned into spaces."""
+    return _COMMENT_OR_STRING.sub(lambda found: " " * len(found.group()), text)
+
+
 def _check_depth(text: str, locator: Locator) -> None:
     depth = 0
-    for match in re.finditer(r"[()]", _COMMENT_OR_STRING.sub(lambda found: " " * len(found.group()), text)):
+    for match in re.finditer(r"[()]", _blanked(text)):
         depth += 1 if match.group() == "(" else -1
         if depth > MAX_DEPTH:
             line = text.count("\n", 0, match.start()) + 1
@@ -242,10 +264,14 @@ def _translated(message: str, locator: Locator) -> PropertyError:
         hint = ""
         if re.fullmatch(r"[eE][+-]?\d*", token):
             hint = "; numbers in VNN-LIB 2.0 have no exponent: write 0.001 in place of 1e-3"
+        if token == "(declare-network":
+            hint = "; the file must begin with (vnnlib-version <2.0>)"
         return locator.error(line, f"column {column}: {shortened(token)} is not VNN-LIB 2.0 here{hint}")
     try:
         first = json.loads(message)["errors"][0]
         words = f"{first['message']}: {first['offendingSymbol']}. {first['hint']}"
+        if "IntConstant" in first["hint"]:
+            words += " Write the number with a decimal point."
         return locator.error(int(first["line"]), words)
     except (ValueError, KeyError, IndexError, TypeError):
         return PropertyError(f"{locator.name}: {message}")

@@ -170,7 +170,8 @@ def _notes(found: Property) -> Iterator[str]:
     if strict:
         yield f"{_count(strict, 'condition')} of the clauses {_be(strict)} strict (< or >): equality does not violate."
     if mixed:
-        yield f"{_count(mixed, 'condition')} of the clauses {_be(mixed)} about inputs, or inputs and outputs together."
+        verb = "involves" if mixed == 1 else "involve"
+        yield f"{_count(mixed, 'condition')} of the clauses {verb} inputs, not outputs alone."
     if inexact:
         yield (
             f"{_count(inexact, 'condition')} of the clauses {_have(inexact)} coefficients that are not float64 "

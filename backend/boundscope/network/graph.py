@@ -37,6 +37,11 @@ class Operator:
 
     onnx_type: str = ""
 
+    @property
+    def only_rounds(self) -> bool:
+        """Whether it changes nothing but the precision; an evaluation in another dtype than the file's skips it."""
+        return False
+
     def evaluate(self, inputs: Sequence[torch.Tensor | None]) -> tuple[torch.Tensor, ...]:
         """The outputs for these inputs (None: an optional input left out); any floating dtype, any device."""
         raise NotImplementedError(type(self).__name__)
@@ -100,9 +105,9 @@ class Network:
         import torch
 
         values = self._checked_inputs(inputs)
-        first = values[self.inputs[0].name]
-        in_file_dtype = first.dtype == torch.from_numpy(np.zeros(0, self.inputs[0].dtype)).dtype
-        dtype = None if in_file_dtype else first.dtype
+        sample = values[self.inputs[0].name]
+        in_file_dtype = sample.dtype == torch.from_numpy(np.zeros(0, self.inputs[0].dtype)).dtype
+        dtype = None if in_file_dtype else sample.dtype
         given = constants or {}
 
         def value_of(name: str) -> torch.Tensor | None:
@@ -112,13 +117,18 @@ class Network:
                 return values[name]
             if name in given:
                 return given[name]
-            return _converted(torch.from_numpy(self.constants[name]), dtype).to(first.device)
+            return _converted(torch.from_numpy(self.constants[name]), dtype).to(sample.device)
 
         kept = {info.name for info in self.outputs}
         last_use = {name: i for i, node in enumerate(self.nodes) for name in node.inputs}
         for i, node in enumerate(self.nodes):
             arguments = [value_of(name) for name in node.inputs]
-            results = tuple(_converted(result, dtype) for result in node.op.evaluate(arguments))
+            first = arguments[0] if arguments else None
+            if dtype is not None and first is not None and node.op.only_rounds:
+                results: tuple[torch.Tensor, ...] = (first,)
+            else:
+                results = node.op.evaluate(arguments)
+            results = tuple(_converted(result, dtype) for result in results)
             if visit is not None:
                 visit(node, results)
             values.update((name, r) for name, r in zip(node.outputs, results, strict=False) if name)

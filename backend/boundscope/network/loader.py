@@ -180,7 +180,8 @@ class _Builder:
             return
         values = [self._precise_value(name) for name in inputs]
         for name, exact in zip(node.outputs, op.evaluate(values), strict=False):
-            error = np.abs(self.constants[name].astype(np.float64) - exact.numpy()).max(initial=0.0)
+            with np.errstate(invalid="ignore"):  # a value that is not finite is refused where it is used
+                error = np.abs(self.constants[name].astype(np.float64) - exact.numpy()).max(initial=0.0)
             if error > 0:
                 self.precise[name] = exact.numpy()
                 self.rounded[name] = float(error)

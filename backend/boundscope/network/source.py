@@ -94,8 +94,10 @@ class SourceGraph:
         outputs = [value.name for value in graph.output]
         if not inputs or not outputs:
             raise NetworkError(f"{path}: the network has no {'input' if not inputs else 'output'}")
-        nodes = _live(_named(graph.node), outputs)
-        nodes = _sorted(nodes, {info.name for info in inputs} | set(initializers), outputs, path)
+        known = {info.name for info in inputs} | set(initializers)
+        nodes = _named(graph.node)
+        _refuse_duplicates(nodes, known, path)
+        nodes = _sorted(_live(nodes, outputs), known, outputs, path)
         source = cls(path, opset, inputs, outputs, nodes, initializers, symbolic)
         source._check_nodes(model)
         return source
@@ -228,6 +230,10 @@ def _input_info(value: onnx.ValueInfoProto, path: Path, symbolic: list[str]) -> 
         )
     shape = []
     for axis, size in enumerate(tensor.shape.dim):
+        if size.HasField("dim_value") and size.dim_value == 0:
+            raise NetworkError(
+                f"{path}: axis {axis} of input '{value.name}' has size 0; export with its real size"
+            )
         if size.dim_value < 1 and axis > 0:
             symbolic.append(
                 f"axis {axis} of '{value.name}'" + (f" ('{size.dim_param}')" if size.dim_param else "")
@@ -267,16 +273,20 @@ def _live(nodes: list[SourceNode], outputs: list[str]) -> list[SourceNode]:
     return [node for node in nodes if node.name in live]
 
 
-def _sorted(nodes: list[SourceNode], known: set[str], outputs: list[str], path: Path) -> list[SourceNode]:
-    """Topological order, the file's own where it is one already."""
-    produced: set[str] = set()
+def _refuse_duplicates(nodes: list[SourceNode], known: set[str], path: Path) -> None:
+    seen = set(known)
     for node in nodes:
-        for name in node.outputs:
-            if name and (name in produced or name in known):
+        for name in filter(None, node.outputs):
+            if name in seen:
                 raise NetworkError(
                     f"{path}: tensor '{name}' is produced twice, the second time by {node.label}"
                 )
-            produced.add(name)
+            seen.add(name)
+
+
+def _sorted(nodes: list[SourceNode], known: set[str], outputs: list[str], path: Path) -> list[SourceNode]:
+    """Topological order, the file's own where it is one already."""
+    produced = {name for node in nodes for name in node.outputs}
     for name in outputs:
         if name not in produced and name not in known:
             raise NetworkError(f"{path}: output '{name}' is produced by no node; is the file cut off?")

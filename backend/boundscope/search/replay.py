@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from boundscope.errors import NetworkError, PropertyError
 from boundscope.network.runtime import Session, original_source
 from boundscope.protocol import Replay
-from boundscope.search.formula import NUMBER, Formula, FormulaReader, Limit
+from boundscope.search.formula import Formula, Limit
+from boundscope.search.formula_reader import NUMBER, FormulaReader
 
 BATCH_ROWS = 64
 BATCH_ELEMENTS = 1_000_000  # larger batches are not tried

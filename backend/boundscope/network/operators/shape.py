@@ -185,8 +185,7 @@ class Expand(Reshaping):
 @operator("Cast")
 @dataclass(frozen=True)
 class Cast(OnnxOperator):
-    """To another dtype. Between floating dtypes it rounds only where it is evaluated in the file's own dtype:
-    an evaluation in float64 stays in float64."""
+    """To another dtype."""
 
     source: torch.dtype
     to: torch.dtype
@@ -201,10 +200,11 @@ class Cast(OnnxOperator):
         return cls(source, to)
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        x = require(inputs[0])
-        if x.dtype != self.source and x.is_floating_point() and self.to.is_floating_point:
-            return (x,)
-        return (x.to(self.to),)
+        return (require(inputs[0]).to(self.to),)
+
+    @property
+    def only_rounds(self) -> bool:
+        return self.source.is_floating_point and self.to.is_floating_point
 
 
 TORCH_DTYPES: dict[int, torch.dtype] = {

@@ -81,9 +81,13 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
 
 
 def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
+    import torch
+
     from boundscope.sharding.ranks import RankGroup
     from boundscope.worker.verify import run_verify
 
+    if job.threads_per_rank is not None:
+        torch.set_num_threads(job.threads_per_rank)
     monitor = Monitor(lambda event: recorder.add(0, event), timeout_s=job.timeout_s)
     stop.tell(monitor.cancel)
     return run_verify(job, files, monitor, RankGroup())

@@ -57,6 +57,7 @@ _Body = TypeVar("_Body", bound=Struct)
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(FromDaemon).decode
 
+_GONE = "the daemon went away; connect again and ask for what came after the last number seen"
 _WATCHED = (
     zmq.EVENT_CLOSED
     | zmq.EVENT_DISCONNECTED
@@ -148,6 +149,15 @@ class Client:
             elif time.monotonic() >= deadline:
                 return None
 
+    def _post(self, payload: bytes) -> None:
+        while self._monitor.poll(0):
+            self._read_monitor()
+        self._require_open()
+        try:
+            self._socket.send(payload, zmq.NOBLOCK)
+        except zmq.Again:
+            raise DaemonError(_GONE) from None
+
     def _require_open(self) -> None:
         if self._closed:
             raise DaemonError("the connection to the daemon has been closed")
@@ -171,9 +181,7 @@ class Client:
                 f"{self.connection.host}) has gone. Start it again with: boundscope daemon"
             )
         elif self._socket.poll(0) == 0:
-            self._trouble = (
-                "the daemon went away; connect again and ask for what came after the last number seen"
-            )
+            self._trouble = _GONE
 
     def _take_push(self, payload: bytes) -> Reply | None:
         """Decode a frame; pushes are put aside for `poll`, a Reply is returned."""
@@ -194,7 +202,7 @@ class Client:
         self._require_open()
         number = self._next_id
         self._next_id += 1
-        self._socket.send(_encode(Request(id=number, body=body)))
+        self._post(_encode(Request(id=number, body=body)))
         deadline = time.monotonic() + timeout_s
         while (payload := self._receive(deadline)) is not None:
             reply = self._take_push(payload)
@@ -274,7 +282,7 @@ class Client:
         self._pushed.clear()
         newest = {push.job_id: push for push in taken if isinstance(push, EventBatch) and push.records}
         for job_id, batch in newest.items():
-            self._socket.send(_encode(Ack(job_id=job_id, number=batch.records[-1].number)))
+            self._post(_encode(Ack(job_id=job_id, number=batch.records[-1].number)))
         return taken
 
     def cancel(self, job_id: str, force: bool = False) -> None:

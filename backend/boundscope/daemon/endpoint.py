@@ -69,7 +69,7 @@ class Endpoint:
         self.router.curve_secretkey = self.keys.secret.encode()
         self.router.curve_publickey = self.keys.public.encode()
         self.router.setsockopt_string(zmq.ZAP_DOMAIN, "boundscope")
-        self._monitor = self.router.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._monitor = self.router.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
         self.address = f"tcp://127.0.0.1:{self.router.bind_to_random_port('tcp://127.0.0.1')}"
         self._poller = zmq.Poller()
         for readable in (self._zap, self.router, self._monitor):
@@ -77,7 +77,7 @@ class Endpoint:
 
     @property
     def connection_count(self) -> int:
-        """Peers that are connected and admitted."""
+        """Connections that are open; those that authentication refuses are gone within moments."""
         return len(self._connections)
 
     def watch(self, fd: int) -> None:
@@ -126,7 +126,7 @@ class Endpoint:
     def _follow_connections(self) -> None:
         while self._monitor.poll(0):
             event = parse_monitor_message(self._monitor.recv_multipart())
-            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            if event["event"] == zmq.EVENT_ACCEPTED:
                 self._connections.add(event["value"])
             else:
                 self._connections.discard(event["value"])

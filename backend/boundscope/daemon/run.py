@@ -39,7 +39,8 @@ from boundscope.protocol import (
     WorkerHello,
 )
 
-SILENT_S = 15.0  # a rank says hello every second; unheard of for so long, it is looked at
+SILENT_S = 8.0  # a rank says hello every second; unheard of for so long, it is looked at
+HANGING_S = 15.0  # and given up when it has not computed either for so long
 JOIN_S = 25.0  # from the start to the hello of the last rank
 JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold disk under `import torch`)
 TERMINATE_AFTER_S = 5.0  # from the wish to cancel to SIGTERM
@@ -59,6 +60,7 @@ class _Rank:
     acknowledged: int = 0
     cpu_s: float = 0.0
     looked_s: float = 0.0
+    computed_s: float = 0.0
 
 
 @dataclass
@@ -257,9 +259,10 @@ class JobRun:
             )
             return
         used = cpu_seconds([rank.mark.pid])
-        busy = rank.looked_s == 0.0 or used - rank.cpu_s > 0.05
-        rank.cpu_s, rank.looked_s = used, now
-        if not busy:
+        if rank.looked_s <= rank.heard_s or used - rank.cpu_s > 0.05:
+            rank.cpu_s, rank.computed_s = used, now
+        rank.looked_s = now
+        if silent > HANGING_S and now - rank.computed_s > HANGING_S - SILENT_S:
             self._doom(number, f"rank {number} gave no sign of life for {silent:.0f} s and does not compute")
 
     def _watch_joining(self, now: float) -> None:

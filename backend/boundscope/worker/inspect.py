@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from boundscope.daemon.jobspec import JobSpec, read_spec
 from boundscope.errors import BoundscopeError, NetworkError
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from boundscope.network.graph import Network
 
 
-def main(folder: Path) -> int:
+def main(folder: Path) -> NoReturn:
     process.begin()
     spec = read_spec(folder)
     with Observer(spec, 0) as observer:
-        return _inspect_guarded(spec, observer)
+        status = _inspect_guarded(spec, observer)
+    process.end(status)
 
 
 def _inspect_guarded(spec: JobSpec, observer: Observer) -> int:
@@ -98,4 +99,4 @@ def _emit_unsupported(network: Network, monitor: Monitor) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

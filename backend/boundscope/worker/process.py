@@ -1,4 +1,4 @@
-"""What every process of a job does first: tie its life to its parent's. Imports no torch."""
+"""What every process of a job does first (tie its life to its parent's) and last. Imports no torch."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import faulthandler
 import os
 import signal
 import sys
+from typing import NoReturn
 
 from boundscope.daemon.processes import PARENT_VARIABLE
 
@@ -21,3 +22,10 @@ def begin() -> None:
     parent = os.environ.get(PARENT_VARIABLE)
     if parent is not None and int(parent) != os.getppid():
         sys.exit(f"the process that started this one ({parent}) has gone")
+
+
+def end(status: int) -> NoReturn:
+    """Leave at once: the interpreter's own way out can hang in the threads of torch, and everything has been said."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, JobSpec, read_spec
 from boundscope.errors import BoundscopeError, CancelledError
@@ -26,8 +26,8 @@ Entry = Callable[[VerifyJob, JobFiles, Monitor, "RankGroup"], VerifyResult]
 JOIN_S = 25.0
 
 
-def main(folder: Path) -> int:
-    """Run this process's part of the job; its exit status.
+def main(folder: Path) -> NoReturn:
+    """Run this process's part of the job.
 
     Says hello before torch is imported, so that the daemon knows within a second that the rank lives.
     """
@@ -39,9 +39,7 @@ def main(folder: Path) -> int:
     delivered = observer.close()
     if not delivered:
         print(f"rank {rank}: the daemon did not take the last events", file=sys.stderr)
-    sys.stderr.flush()
-    # Interpreter shutdown with torch's threads may hang or crash after a failure; everything has been said.
-    os._exit(status or (0 if delivered else 1))
+    process.end(status or (0 if delivered else 1))
 
 
 def _run_guarded(spec: JobSpec, rank: int, observer: Observer) -> int:
@@ -125,4 +123,4 @@ def join(size: int) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

@@ -1,0 +1,16 @@
+"""A daemon whose verify jobs run behaviours.py: `serve.py light|ranks OPTIONS`. Everything else is the real thing."""
+
+import sys
+
+from boundscope.daemon.__main__ import main
+from boundscope.daemon.jobspec import KINDS, Kind
+
+VERIFY = {
+    "light": Kind("daemon.light_job", "daemon.behaviours:run"),
+    "ranks": Kind("boundscope.worker.launch", "daemon.behaviours:run"),
+    "broken": Kind("no_such_module", ""),
+    "product": KINDS["verify"],
+}
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[2:], kinds={**KINDS, "verify": VERIFY[sys.argv[1]]}))

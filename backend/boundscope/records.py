@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from boundscope.protocol import (
@@ -207,7 +207,7 @@ class JobRecord:
         return Table("layers", columns, tuple(rows))
 
     def margin_table(self) -> Table:
-        margins: Sequence = () if self.result is None else self.result.margin.per_clause
+        margins = () if self.result is None else self.result.margin.per_clause
         rows = tuple((m.case, m.clause, m.lower, m.upper, m.text) for m in margins)
         return Table("margins", ("case", "clause", "lower bound", "upper bound", "violated where"), rows)
 

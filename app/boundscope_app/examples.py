@@ -8,13 +8,20 @@ from pathlib import Path
 
 import msgspec
 
+from boundscope.protocol import Method
+
+FIRST_EXAMPLE = "digits-robust"
+
 
 @dataclass(frozen=True)
 class Example:
+    """A network with its property, and the method that decides it."""
+
     title: str
     description: str
     network: Path
     property: Path
+    method: Method = Method.CROWN
 
 
 class _Description(msgspec.Struct):
@@ -22,6 +29,7 @@ class _Description(msgspec.Struct):
     network: str
     property: str
     description: str = ""
+    method: Method = Method.CROWN
 
 
 def resources_folder() -> Path | None:
@@ -33,11 +41,13 @@ def resources_folder() -> Path | None:
 
 
 def examples() -> tuple[tuple[Example, ...], tuple[str, ...]]:
-    """All examples by folder name, and a sentence for each folder that cannot be read."""
+    """All examples, the one to begin with first, and a sentence for each folder that cannot be read."""
     folder = resources_folder()
     found: list[Example] = []
     problems: list[str] = []
-    for description_path in sorted((folder / "examples").glob("*/example.json")) if folder else ():
+    paths = sorted((folder / "examples").glob("*/example.json")) if folder else []
+    paths.sort(key=lambda path: path.parent.name != FIRST_EXAMPLE)
+    for description_path in paths:
         try:
             text = msgspec.json.decode(description_path.read_bytes(), type=_Description)
         except (OSError, msgspec.DecodeError) as error:
@@ -45,5 +55,5 @@ def examples() -> tuple[tuple[Example, ...], tuple[str, ...]]:
             continue
         place = description_path.parent
         network, claim = (place / text.network).resolve(), (place / text.property).resolve()
-        found.append(Example(text.title, text.description, network, claim))
+        found.append(Example(text.title, text.description, network, claim, text.method))
     return tuple(found), tuple(problems)

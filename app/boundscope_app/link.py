@@ -80,9 +80,10 @@ class Link(QThread):
     # ------------------------------------------------------------ called from the window's thread
 
     def send(self, command: Command) -> None:
-        """Queue a command; it is carried out as soon as there is a connection."""
-        self._commands.put(command)
-        self._wake()
+        """Queue a command; it is carried out as soon as there is a connection, and not after `stop`."""
+        if not self._stopping:
+            self._commands.put(command)
+            self._wake()
 
     def stop(self, wait_ms: int = 20_000) -> bool:
         """End the thread and wait for it; jobs go on. True when it has ended."""

@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Signal
 from boundscope_app import files
 from boundscope_app.docks.form import FormDock
 from boundscope_app.docks.library import LibraryDock
+from boundscope_app.draft import Draft
 from boundscope_app.examples import Example
 from boundscope_app.format import count
 from boundscope_app.settings import Settings
@@ -79,8 +80,8 @@ class Opener(QObject):
 
     def use_example(self, example: Example) -> None:
         """Fill the form with an example's network and property."""
-        draft = self._form.draft
-        self._form.set_draft(replace(draft, network=example.network, property_source=example.property))
+        options = replace(self._form.draft.options, method=example.method)
+        self._form.set_draft(Draft(example.network, example.property, options))
         self.opened.emit()
 
     def _tell_problems(self, problems: tuple[str, ...]) -> None:

@@ -28,6 +28,7 @@ class Session(QObject):
 
     Signals: `job_ended` (JobInfo of a run that ended while we looked on), `run_refused` (a sentence),
     `run_accepted`, `told` (kind, sentence), `inspected` (Inspection of the draft last asked for), `connected`.
+    `listed` once the daemon has named its jobs for the first time.
     """
 
     job_ended = Signal(object)
@@ -45,7 +46,7 @@ class Session(QObject):
         self._inspection = 0
         self._watched: set[str] = set()
         self._wanted = ""
-        self._listed = False
+        self.listed = False
         self.state = LinkState()
         link.state_changed.connect(self._state_changed)
         link.jobs_listed.connect(self._jobs_listed)
@@ -102,8 +103,8 @@ class Session(QObject):
         for info in infos:
             if info.id in before and info.state.ended:
                 self.job_ended.emit(info)
-        if not self._listed:
-            self._listed = True
+        if not self.listed:
+            self.listed = True
             if not self._runs.selected_id:
                 self._runs.select(self._wanted)
 

@@ -1,0 +1,146 @@
+"""The form says what is missing, offers only what this version can do, and reads back before anything runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QComboBox
+from pytestqt.qtbot import QtBot
+
+from app.window_support import EXAMPLES, example_draft
+from boundscope import capabilities
+from boundscope.protocol import Method, Sharding
+from boundscope_app.docks.choices import HINTS, NOT_YET
+from boundscope_app.draft import Ball, Draft, Options
+from boundscope_app.link_types import Inspection
+from boundscope_app.window import MainWindow
+
+
+def usable(combo: QComboBox) -> set[str]:
+    model = combo.model()
+    flags = (model.flags(model.index(row, 0)) for row in range(combo.count()))
+    return {combo.itemData(row) for row, flag in enumerate(flags) if flag & Qt.ItemFlag.ItemIsEnabled}
+
+
+def test_only_what_this_version_can_do_is_enabled(lone_window: MainWindow) -> None:
+    choices = lone_window.form.choices
+    for combo, available in (
+        (choices.method, capabilities.METHODS),
+        (choices.engine, capabilities.ENGINES),
+        (choices.sharding, capabilities.SHARDINGS),
+        (choices.arithmetic, capabilities.ARITHMETICS),
+    ):
+        assert usable(combo) == set(available)
+        for row in range(combo.count()):
+            said = NOT_YET in combo.itemText(row)
+            assert said == (combo.itemData(row) not in available)
+
+
+def test_every_option_is_explained(lone_window: MainWindow) -> None:
+    for name, field in lone_window.form.choices.fields().items():
+        assert field.accessibleName() == name
+        assert field.accessibleDescription() == HINTS[name]
+        assert field.toolTip()
+        assert field.statusTip()
+
+
+def test_what_is_missing_is_said_and_run_waits(lone_window: MainWindow) -> None:
+    form = lone_window.form
+    assert "network" in form.problem
+    assert not form.run_button.isEnabled()
+    form.set_network(EXAMPLES / "networks" / "digits_mlp.onnx")
+    assert "property" in form.problem
+    form.set_draft(example_draft())
+    assert form.problem == ""
+    assert form.run_button.isEnabled()
+
+
+def test_path_that_is_wrong_is_explained_beside_the_field(lone_window: MainWindow, qtbot: QtBot) -> None:
+    field = lone_window.form.network
+    field.line.setFocus()
+    qtbot.keyClicks(field.line, "/nowhere/net.onnx")
+    qtbot.keyClick(field.line, Qt.Key.Key_Return)
+    assert "is not there" in field.problem
+    assert "is not there" in lone_window.form.problem
+    assert field.source is None
+
+
+def test_draft_survives_the_form(lone_window: MainWindow, tmp_path: Path) -> None:
+    center = tmp_path / "x.npy"
+    np.save(center, np.zeros(4))
+    network = EXAMPLES / "networks" / "digits_mlp.onnx"
+    options = Options(method=Method.IBP, sharding=Sharding.ROWS, ranks=3, timeout_s=12.5, seed=9)
+    for draft in (
+        Draft(network, Ball(center, "0.02", 3, "0", "1", "0.5", "0.25"), options),
+        example_draft("digits-conv"),
+    ):
+        lone_window.form.set_draft(draft)
+        assert lone_window.form.draft == draft
+
+
+def test_one_rank_without_sharding(lone_window: MainWindow) -> None:
+    choices = lone_window.form.choices
+    choices.set_options(Options(sharding=Sharding.ROWS, ranks=4))
+    assert choices.ranks.isEnabled()
+    choices.sharding.setCurrentIndex(choices.sharding.findData(Sharding.NONE))
+    assert not choices.ranks.isEnabled()
+    assert choices.options.ranks == 1
+
+
+def test_copy_as_command_line(lone_window: MainWindow) -> None:
+    lone_window.form.set_draft(example_draft())
+    lone_window.form.copy_button.click()
+    copied = QGuiApplication.clipboard().text()
+    assert copied == example_draft().command()
+    assert copied.startswith("boundscope verify ")
+
+
+def test_example_goes_into_the_form_by_keyboard(lone_window: MainWindow, qtbot: QtBot) -> None:
+    tree = lone_window.library.tree
+    qtbot.keyClick(lone_window, Qt.Key.Key_1, Qt.KeyboardModifier.ControlModifier)
+    qtbot.keyClick(tree, Qt.Key.Key_Home)
+    qtbot.keyClick(tree, Qt.Key.Key_Down)
+    qtbot.keyClick(tree, Qt.Key.Key_Return)
+    assert lone_window.form.draft.complete
+
+
+def test_start_page_leads_on(lone_window: MainWindow) -> None:
+    assert lone_window.welcome.isVisible()
+    lone_window.welcome.start.click()
+    assert lone_window.form.draft.complete
+    assert lone_window.welcome.start.text() == "Run"
+
+
+def test_read_back_in_words_and_tables_before_anything_runs(window: MainWindow, qtbot: QtBot) -> None:
+    window.form.set_draft(example_draft("digits-fooled"))
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        pass
+    back = window.form.read_back
+    assert "digits_mlp.onnx" in back.words
+    assert "64 inputs" in back.words
+    assert back.inputs.rowCount() == 64
+    assert back.clauses.rowCount() == 9
+    assert back.inputs.item(0, 0).text() == "X_0"
+    assert window.runs.ids == () or all(window.runs.info(each).kind == "verify" for each in window.runs.ids)
+
+
+def test_property_that_does_not_fit_the_network_blocks_the_run(window: MainWindow, qtbot: QtBot) -> None:
+    network = EXAMPLES / "networks" / "advisor.onnx"
+    window.form.set_draft(Draft(network, EXAMPLES / "digits-robust" / "property.vnnlib"))
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000) as signal:
+        pass
+    assert signal.args[0].problems
+    assert window.form.problem
+    assert not window.form.run_button.isEnabled()
+
+
+def test_answer_to_an_older_question_is_dropped(window: MainWindow) -> None:
+    window.session.inspect(example_draft())
+    window.session.inspect(example_draft("digits-conv"))
+    shown: list[Inspection] = []
+    window.session.inspected.connect(shown.append)
+    window.link.inspected.emit(Inspection(1, problems=("old",)))
+    assert shown == []

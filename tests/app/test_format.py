@@ -1,0 +1,44 @@
+"""Numbers in the docks carry their units and stay short."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from boundscope.protocol import Progress
+from boundscope_app import format as text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4211, "0.42 s"), (12.34, "12.3 s"), (245, "4 min 05 s"), (7620, "2 h 07 min"), (float("nan"), "")],
+)
+def test_duration(seconds: float, words: str) -> None:
+    assert text.duration(seconds) == words
+
+
+@pytest.mark.parametrize(
+    ("size", "words"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (300 * 1024**2, "300 MiB")]
+)
+def test_size(size: int, words: str) -> None:
+    assert text.size(size) == words
+
+
+def test_moment_has_the_date_only_where_it_is_another_day() -> None:
+    now = time.mktime((2026, 5, 4, 12, 0, 0, 0, 0, -1))
+    assert text.moment(now - 60, now) == "11:59:00"
+    assert text.moment(now - 86400 * 3, now).startswith("2026-05-01")
+    assert text.moment(None) == ""
+
+
+def test_progress_says_stage_count_and_rest() -> None:
+    said = text.progress_text(Progress(stage="bounds of conv1", done=3, total=12, eta_s=9.0))
+    assert said == "bounds of conv1 · 3/12 · 9.00 s left"
+    assert text.progress_fraction(Progress(stage="x", done=3, total=0)) is None
+    assert text.progress_fraction(Progress(stage="x", done=15, total=12)) == 1.0
+
+
+def test_count_agrees_with_its_noun() -> None:
+    assert text.count(1, "clause") == "1 clause"
+    assert text.count(2, "property", "properties") == "2 properties"

@@ -42,6 +42,14 @@ def test_digits_are_kept_and_float64_bounds_enclose_them(read: Read) -> None:
     assert (case.box.lower[1], case.box.upper[1]) == (-1.5, 2.0)
 
 
+@pytest.mark.parametrize(
+    "condition", ["(= X_0 0.50)", "(<= 0.50 X_0 0.50)", "(and (= |X_0| 0.50) (<= X_0(+ 0.50)))"]
+)
+def test_digits_are_kept_in_every_form_of_a_bound(read: Read, condition: str) -> None:
+    box = read(BOXED + f"(assert {condition})").cases[0].box
+    assert (box.lower_text[0], box.upper_text[0]) == ("0.50", "0.50")
+
+
 def test_thresholds_are_exact(read: Read) -> None:
     (only,) = read(BOXED + "(assert (>= Y_0 1.00000001))").cases[0].clauses[0].constraints
     assert only.bound == -Fraction(100000001, 100000000)

@@ -16,18 +16,22 @@ SIGNS = {"<=": "≤", ">=": "≥", "<": "<", ">": ">"}
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Σ terms[v]·v + constant. Variable i ≥ 0 is input X_i; variable ~j (negative) is output Y_j."""
+    """Σ terms[v]·v + constant. Variable i ≥ 0 is input X_i; variable ~j (negative) is output Y_j.
+
+    `text` is the decimal that a lone constant was written as, where it was.
+    """
 
     terms: dict[int, Fraction]
     constant: Fraction
+    text: str = ""
 
 
 def variable(code: int) -> Linear:
     return Linear({code: Fraction(1)}, Fraction(0))
 
 
-def constant(value: Fraction) -> Linear:
-    return Linear({}, value)
+def constant(value: Fraction, text: str = "") -> Linear:
+    return Linear({}, value, text)
 
 
 def add(parts: Iterable[Linear]) -> Linear:

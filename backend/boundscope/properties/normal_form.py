@@ -134,13 +134,21 @@ def compare(op: str, left: Linear, right: Linear, position: int) -> Value:
     ((index, coefficient),) = difference.terms.items()
     limit = -difference.constant / coefficient
     upper = (op[0] == "<") == (coefficient > 0)
-    exact = exact_text(limit)
+    exact = _text_as_written(left, right) or exact_text(limit)
     # A limit whose decimals never end: the box encloses it, and the constraint beside it keeps it exact.
     text = exact if exact is not None else rounded_text(limit, up=upper)
     bound = InputBound(index, upper, Decimal(text), text, len(op) == 1 and exact is not None, position)
     if exact is not None:
         return bound
     return Formula(((bound, make_constraint(op, left, right, difference)),))
+
+
+def _text_as_written(left: Linear, right: Linear) -> str:
+    """The decimal that a lone variable is compared with, if that is all that the comparison holds."""
+    for name, number in ((left, right), (right, left)):
+        if number.text and not name.constant and list(name.terms.values()) == [1]:
+            return number.text
+    return ""
 
 
 def _combined(common: Conjunction, choices: Sequence[Formula]) -> Iterator[Conjunction]:

@@ -334,7 +334,7 @@ class _Parser:
         if code is not None:
             return variable(code)
         if word[:1] in _NUMBER_START:
-            return constant(Fraction(self._decimal(word, position)))
+            return constant(Fraction(self._decimal(word, position)), word)
         raise self._error(position, f"{shortened(word)} is not declared (as a variable) and is not a number")
 
     def _decimal(self, text: str, position: int) -> Decimal:

@@ -189,22 +189,14 @@ class _Query:
             if isinstance(node, vnnlib.NotEqual):
                 return self.joiner.disjoin([compare(op, values[0], values[1], line) for op in ("<", ">")])
             if isinstance(node, vnnlib.Comparison):
-                return self._compared(node, values, line)
+                return compare(_OPERATORS[type(node)], values[0], values[1], line)
             return self._term(node, values)
         except ValueError as error:
             raise self.locator.error(line, str(error)) from error
 
-    def _compared(self, node: Any, values: list[Linear], line: int) -> Value:
-        value = compare(_OPERATORS[type(node)], values[0], values[1], line)
-        if isinstance(value, InputBound):
-            for side in (node.lhs, node.rhs):
-                if isinstance(side, vnnlib.Literal) and Fraction(side.lexeme) == Fraction(value.value):
-                    return value._replace(text=side.lexeme)
-        return value
-
     def _term(self, node: Any, values: list[Linear]) -> Linear:
         if isinstance(node, vnnlib.Literal):
-            return constant(Fraction(parse_decimal(node.lexeme)))
+            return constant(Fraction(parse_decimal(node.lexeme)), node.lexeme)
         if isinstance(node, vnnlib.Var):
             return variable(self._code(node))
         if isinstance(node, vnnlib.Negate):

@@ -63,6 +63,22 @@ def test_cut_off_anywhere_is_refused(tmp_path: Path) -> None:
             load_network(path)
 
 
+def test_damage_anywhere_is_a_network_or_a_sentence(tmp_path: Path) -> None:
+    """Every byte of a file changed, one at a time: nothing but our own errors comes out."""
+    whole = two_layers(tmp_path / "a.onnx", list_initializers=True).read_bytes()
+    path = tmp_path / "damaged.onnx"
+    refused: list[str] = []
+    for position in range(len(whole)):
+        for value in (0x00, 0xFF, whole[position] ^ 0x01):
+            path.write_bytes(whole[:position] + bytes([value]) + whole[position + 1 :])
+            try:
+                load_network(path)
+            except NetworkError as error:
+                refused.append(str(error))
+    assert len(refused) > len(whole) / 2
+    assert not [message for message in refused if str(path) not in message]
+
+
 @pytest.mark.parametrize(("opset", "text"), [(6, "uses opset 6"), (25, "uses opset 25")])
 def test_opset_out_of_range(tmp_path: Path, opset: int, text: str) -> None:
     path = save(model_of([relu()], inputs={"x": [1, 3]}, outputs=["y"], opset=opset), tmp_path)

@@ -266,6 +266,18 @@ def test_evaluation_in_float64(tmp_path: Path) -> None:
     assert network.evaluate({"x": torch.tensor([[0.7]])})["y"].dtype == torch.float32
 
 
+def test_evaluation_in_batches(tmp_path: Path) -> None:
+    """Many points at once, differentiable, by vmap over the graph of one."""
+    network = load_network(two_layers(tmp_path / "a.onnx"))
+    points = torch.linspace(-2, 2, 15, requires_grad=True).reshape(5, 1, 3)
+    together = torch.vmap(lambda x: network.evaluate({"x": x})["y"])(points)
+    one_by_one = torch.stack([network.evaluate({"x": x})["y"] for x in points])
+    assert torch.allclose(together, one_by_one, atol=1e-6)
+    (gradient,) = torch.autograd.grad(together.sum(), points)
+    assert gradient.shape == points.shape
+    assert gradient.abs().sum() > 0
+
+
 def test_evaluation_visits_every_node_and_takes_other_constants(tmp_path: Path) -> None:
     network = load_network(two_layers(tmp_path / "a.onnx"))
     seen: list[str] = []

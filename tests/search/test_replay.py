@@ -254,6 +254,21 @@ def test_disagreement_of_optimised_and_not_is_named(tmp_path: Path) -> None:
     )
 
 
+def test_another_verdict_in_a_batch_is_named(tmp_path: Path) -> None:
+    """A network that takes batches and whose answer depends on their size."""
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["rows"]),
+        helper.make_node("Cast", ["rows"], ["rows32"], to=1),
+        helper.make_node("Mul", ["x", "rows32"], ["y"]),
+    ]
+    model = model_of(nodes, inputs={"x": ["N", 1]}, outputs=["y"], constants={"zero": np.array(0)})
+    prop = box_property(tmp_path / "p.vnnlib", [("0", "1")], "(assert (<= Y_0 1))")
+    result = replay(save(model, tmp_path), prop, ["0.5"])
+    assert (result.violates, result.violates_unoptimized, result.outputs) == (True, True, (0.5,))
+    assert "another verdict in a batch of 64 (row 0): outputs (32.0)" in result.note
+
+
 def test_nonfinite_outputs_never_violate(tmp_path: Path) -> None:
     nodes = [helper.make_node("Log", ["x"], ["y"])]
     network = save(model_of(nodes, inputs={"x": [1, 1]}, outputs=["y"]), tmp_path)

@@ -20,13 +20,18 @@ from boundscope.network.operators.constant import Shape, Size
 from boundscope.network.operators.shape import Cast, Identity
 from boundscope.network.source import SourceGraph, SourceNode, as_array
 
-EVALUATION_ERRORS = (RuntimeError, ValueError, IndexError, TypeError, NotImplementedError)
+EVALUATION_ERRORS = (RuntimeError, ValueError, LookupError, TypeError, MemoryError, NotImplementedError)
 
 
 def load(path: str | os.PathLike[str]) -> Network:
     """Read an ONNX file. See `boundscope.network.load_network`."""
-    source = SourceGraph.from_model(read_model(path), Path(path))
-    return _Builder(source).build()
+    try:
+        source = SourceGraph.from_model(read_model(path), Path(path))
+        return _Builder(source).build()
+    except UnicodeDecodeError as error:
+        raise NetworkError(
+            f"{path}: is damaged: it holds a name that is not text ({error.reason})"
+        ) from error
 
 
 @dataclass
@@ -204,7 +209,7 @@ class _Builder:
             results: Iterable[Any] = evaluator.run(None, feeds)
             for name, result in zip(node.outputs, results, strict=False):
                 self.constants[name] = np.array(result, order="C")
-        except (KeyError, *EVALUATION_ERRORS) as error:
+        except EVALUATION_ERRORS as error:
             raise UnsupportedOperatorError(
                 f"{self.source.path}: {node.label} cannot be evaluated ({error})"
             ) from error

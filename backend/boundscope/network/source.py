@@ -26,8 +26,15 @@ INPUT_DTYPES: Mapping[int, np.dtype[Any]] = {
     onnx.TensorProto.DOUBLE: np.dtype(np.float64),
     onnx.TensorProto.FLOAT16: np.dtype(np.float16),
 }
+LARGEST_INPUT = 1 << 31  # elements
 LISTED = 5  # how many faults of one kind a message names in full
 _STATIC = ("Shape", "Size")
+
+
+def type_name(element_type: int) -> str:
+    """ONNX's name of an element type."""
+    known = element_type in onnx.TensorProto.DataType.values()
+    return str(onnx.TensorProto.DataType.Name(element_type)) if known else f"unknown type {element_type}"
 
 
 def as_array(tensor: onnx.TensorProto) -> Array:
@@ -134,7 +141,7 @@ class SourceGraph:
                 f"{self.path}: initializer '{name}' of {node.label} is damaged: {error}"
             ) from error
         if value.dtype.str.lstrip("<|=") not in NUMPY_DTYPES:
-            kind = onnx.TensorProto.DataType.Name(self.initializers[name].data_type)
+            kind = type_name(self.initializers[name].data_type)
             raise NetworkError(
                 f"{self.path}: initializer '{name}' of {node.label} has element type {kind}, which is not supported; "
                 "export the network in float32 or float64"
@@ -224,7 +231,7 @@ def _input_info(value: onnx.ValueInfoProto, path: Path, symbolic: list[str]) -> 
         )
     dtype = INPUT_DTYPES.get(tensor.elem_type)
     if dtype is None:
-        kind = onnx.TensorProto.DataType.Name(tensor.elem_type)
+        kind = type_name(tensor.elem_type)
         raise NetworkError(
             f"{path}: input '{value.name}' is of type {kind}; float32, float64 or float16 is expected"
         )
@@ -239,7 +246,10 @@ def _input_info(value: onnx.ValueInfoProto, path: Path, symbolic: list[str]) -> 
                 f"axis {axis} of '{value.name}'" + (f" ('{size.dim_param}')" if size.dim_param else "")
             )
         shape.append(max(1, size.dim_value))
-    return TensorInfo(value.name, tuple(shape), dtype)
+    info = TensorInfo(value.name, tuple(shape), dtype)
+    if info.size > LARGEST_INPUT:
+        raise NetworkError(f"{path}: input '{value.name}' of shape {shape} is too large to be handled")
+    return info
 
 
 def _named(nodes: Iterable[onnx.NodeProto]) -> list[SourceNode]:

@@ -196,7 +196,7 @@ class Cast(OnnxOperator):
         to = TORCH_DTYPES.get(target)
         source = TORCH_DTYPES.get(onnx.helper.np_dtype_to_tensor_dtype(node.tensor(0).dtype))
         if to is None or source is None:
-            node.unsupported(f"a cast to {onnx.TensorProto.DataType.Name(target)}")
+            node.unsupported(f"a cast from {node.tensor(0).dtype} to ONNX element type {target}")
         return cls(source, to)
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:

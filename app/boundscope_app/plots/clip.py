@@ -31,7 +31,8 @@ def clip_line(x: FloatArray, y: FloatArray, rect: QRectF) -> list[Piece]:
     x0, y0, dx, dy = x[:-1], y[:-1], np.diff(x), np.diff(y)
     enters, leaves = np.zeros(len(dx)), np.ones(len(dx))
     for slope, room in ((-dx, x0 - left), (dx, right - x0), (-dy, y0 - top), (dy, bottom - y0)):
-        at = np.divide(room, slope, out=np.zeros_like(room), where=slope != 0)
+        with np.errstate(over="ignore"):
+            at = np.divide(room, slope, out=np.zeros_like(room), where=slope != 0)
         enters = np.where(slope < 0, np.maximum(enters, at), enters)
         leaves = np.where(slope > 0, np.minimum(leaves, at), leaves)
         leaves = np.where((slope == 0) & (room < 0), -1.0, leaves)

@@ -154,7 +154,8 @@ def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         f'<p style="font-size:17px; margin-top:4px; margin-bottom:0">{escape(sentence)}</p>'
     )
     if more and more.rstrip(".") not in sentence:
-        markup += f'<p style="margin-top:8px; margin-bottom:0; color:{h.theme.text}">{escape(more)}</p>'
+        lines = escape(more).replace("\n", "<br>")
+        markup += f'<p style="margin-top:8px; margin-bottom:0; color:{h.theme.text}">{lines}</p>'
     return h.box(markup, fill)
 
 

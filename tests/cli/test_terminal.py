@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import select
@@ -15,6 +16,7 @@ from contextlib import contextmanager
 import pytest
 
 from boundscope.examples import Example, example
+from cli.conftest import Command
 
 LIMIT_S = 60.0
 
@@ -115,3 +117,17 @@ def test_sigterm_stops_as_ctrl_c_does(environment: dict[str, str]) -> None:
         run.process.terminate()
         status, output = run.finish()
     assert (status, output) == (130, "")
+
+
+def test_ctrl_c_cancels_the_job_on_a_daemon(boundscope: Command, environment: dict[str, str]) -> None:
+    """The job ends as cancelled there; the command says so with status 130."""
+    try:
+        with terminal(words_of(example("digits-conv"), "--daemon"), environment) as run:
+            run.wait_for("bounds")
+            os.killpg(run.process.pid, signal.SIGINT)
+            status, output = run.finish()
+        assert (status, output) == (130, ""), run.shown
+        (job,) = json.loads(boundscope("jobs", "--json").stdout)
+        assert job["state"] == "cancelled"
+    finally:
+        boundscope("daemon", "stop", "--force")

@@ -42,6 +42,7 @@ def test_commands_of_later_issues_are_not_listed(boundscope: Command) -> None:
         (("P", "--timeout", "soon"), "'soon' is not a decimal number"),
         (("P", "--timeout", "0"), "more than 0 s"),
         (("P", "--timeout", "nan"), "'nan' is not a decimal number"),
+        (("P", "--timeout", "1e999"), "too large"),
         (("P", "--ranks", "two"), "'two' is not a whole number"),
         (("P", "--ranks", "0"), "at least one rank"),
         (("P", "--ranks", "2"), "--sharding rows"),
@@ -117,6 +118,12 @@ def test_swapped_files_are_known_by_their_content(
 
 def test_daemon_option_that_swallows_the_network(boundscope: Command, robust: Example) -> None:
     says(boundscope("verify", "--daemon", robust.network, robust.property), 2, "write --daemon after NET")
+
+
+def test_open_checks_its_files_before_a_window_is_made(boundscope: Command, robust: Example) -> None:
+    says(boundscope("open", "absent.onnx"), 1, "absent.onnx does not exist")
+    says(boundscope("open", robust.property, robust.network), 2, "the wrong way round")
+    says(boundscope("open", robust.network, "--example", "digits-conv"), 2, "not both")
 
 
 def test_unknown_example(boundscope: Command) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import enum
+import math
 import re
 import sys
 from collections.abc import Callable
@@ -104,7 +105,10 @@ def decimals(text: str) -> tuple[str, ...]:
 
 
 def real(text: str) -> float:
-    return float(decimal(text))
+    value = float(decimal(text))
+    if math.isinf(value):
+        raise argparse.ArgumentTypeError(f"{text} is too large")
+    return value
 
 
 def whole(text: str) -> int:

@@ -21,7 +21,7 @@ STEPS = 40
 STARTS = 16
 FIRST_STEP = 0.25  # of the box's width
 STEP_DECAY = 0.93
-POINTS_LIMIT = 1024  # points in one batch
+BATCH_ELEMENTS = 1 << 24  # elements of all tensors of all points of one batch
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ class Attack:
         self._network = network
         self._dtype = dtype
         self._generator = torch.Generator().manual_seed(seed)
+        self._batched = True
         self._constants = {
             name: tensor.to(dtype) if tensor.is_floating_point() else tensor
             for name, tensor in (
@@ -60,7 +61,8 @@ class Attack:
         margins = [math.inf] * len(case.clauses)
         candidates: list[Candidate] = []
         end = monitor.elapsed_s + seconds
-        group = max(1, POINTS_LIMIT // (STARTS * max(1, self._network.input_count // 64)))
+        elements = sum(info.size for info in self._network.tensors.values())
+        group = max(1, BATCH_ELEMENTS // (STARTS * elements))
         for first in range(0, len(case.clauses), group):
             if monitor.elapsed_s > end:
                 break
@@ -71,8 +73,16 @@ class Attack:
         return AttackOutcome(tuple(margins), tuple(sorted(candidates, key=lambda c: c.margin)))
 
     def outputs(self, points: Tensor) -> Tensor:
-        """Outputs [B, outputs] of the network at points [B, inputs], differentiable."""
-        return torch.vmap(self._one)(points)
+        """Outputs [B, outputs] of the network at points [B, inputs], differentiable.
+
+        All points at once where every operator has a batched form in torch.vmap, else one by one.
+        """
+        if self._batched:
+            try:
+                return torch.vmap(self._one)(points)
+            except RuntimeError:
+                self._batched = False
+        return torch.stack([self._one(point) for point in points])
 
     def _one(self, point: Tensor) -> Tensor:
         inputs: dict[str, Tensor] = {}

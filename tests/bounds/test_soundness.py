@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from onnx import helper
 
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.network import load_network
@@ -16,7 +18,7 @@ from boundscope.network.graph import Network
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, Method
 from boundscope.sharding.weights import WholeWeights
-from support.models import convnet, mlp
+from support.models import convnet, mlp, save
 
 CPU = torch.device("cpu")
 SETTINGS = settings(
@@ -115,7 +117,7 @@ def test_crown_is_never_looser_than_intervals_on_a_deep_network(tmp_path: Path) 
     for name, interval in ibp.intervals.items():
         assert bool((crown.intervals[name].lower >= interval.lower).all()), name
         assert bool((crown.intervals[name].upper <= interval.upper).all()), name
-    rows = [LinearConstraint(np.array([0, 1]), np.array([1.0, -1.0]), bound=0)]  # type: ignore[arg-type]
+    rows = [LinearConstraint(np.array([0, 1]), np.array([1.0, -1.0]), bound=Fraction(0))]
     assert engine.margins(crown, rows).item() > engine.margins(ibp, rows, relax=False).item()
 
 
@@ -140,3 +142,25 @@ def test_bounds_are_the_same_bits_for_every_chunk_size(tmp_path: Path, chunk_row
     for name, interval in reference.intervals.items():
         assert torch.equal(interval.lower, other.intervals[name].lower), name
         assert torch.equal(interval.upper, other.intervals[name].upper), name
+
+
+def test_a_weight_folded_at_load_is_bounded_with_its_rounding(tmp_path: Path) -> None:
+    """x·(A·B) with A·B folded in float32: over the reals the product is another matrix, and must lie inside."""
+    random = np.random.default_rng(0)
+    constants = {name: random.standard_normal((6, 6)).astype(np.float32) for name in ("A", "B")}
+    nodes = [
+        helper.make_node("MatMul", ["A", "B"], ["W"], "fold"),
+        helper.make_node("MatMul", ["x", "W"], ["h"], "first"),
+        helper.make_node("Relu", ["h"], ["y"], "relu"),
+    ]
+    network = load_network(save(tmp_path / "n.onnx", nodes, constants, [1, 6], [1, 6]))
+    assert network.rounded_constants["W"] > 0
+    exact = constants["A"].astype(np.float64) @ constants["B"].astype(np.float64)
+    point = random.standard_normal(6)
+    context = engine_of(network).context(box_around(point, 0.0), Method.CROWN)
+    hidden = context.intervals["h"]
+    assert bool((hidden.lower.flatten().numpy() <= point @ exact).all())
+    assert bool((hidden.upper.flatten().numpy() >= point @ exact).all())
+    row = LinearConstraint(np.arange(6), np.ones(6), bound=Fraction(0))
+    margin = engine_of(network).margins(context, [row]).item()
+    assert margin <= np.maximum(point @ exact, 0).sum() < margin + 1e-4

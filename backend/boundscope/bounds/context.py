@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -104,6 +105,9 @@ class BoxContext:
             slack, engine = self._forward_slack(rule, view)
             relaxation = rule.relax(view) if rule.relaxed else None
             backward = self._backward_slack(rule, view, relaxation)
+            folded = self._folded_error(rule, view)
+        if slack is not None and folded is not None:
+            slack = (slack[0] + folded, *slack[1:])
         qualities = [self.quality[name] for name in node.inputs if name in self.quality]
         for index, (name, interval) in enumerate(zip(node.outputs, intervals, strict=False)):
             if not name:
@@ -125,6 +129,27 @@ class BoxContext:
     def _hold(self, interval: Interval) -> None:
         self.ledger.hold(interval.lower, "workspace")
         self.ledger.hold(interval.upper, "workspace")
+
+    def _folded_error(self, rule: Rule[Any], view: NodeView[Any]) -> Tensor | None:
+        """What the first output can be off because a constant was folded, and rounded, at load.
+
+        Raises:
+            UnsupportedOperatorError: the operator's rule cannot tell.
+        """
+        errors = self.network.rounded_constants
+        if not any(name in errors for name in view.node.inputs):
+            return None
+        constants = tuple(
+            None if value is None else torch.full_like(value, errors.get(name, 0.0) * INFLATION)
+            for name, value in zip(view.node.inputs, view.constants, strict=True)
+        )
+        error = rule.constant_error(dataclasses.replace(view, constants=constants))
+        if error is None:
+            raise UnsupportedOperatorError(
+                f"node '{view.node.name}' ({view.node.op.onnx_type}) uses a constant that was computed in floating "
+                "point at load, and its rule cannot bound the rounding; export the network with constants folded"
+            )
+        return error * INFLATION
 
     def _forward_slack(
         self, rule: Rule[Any], view: NodeView[Any]

@@ -53,6 +53,9 @@ class _SumRule(Rule[Add | Sub]):
         (low, high), (other_low, other_high) = _ends(view, 0), _ends(view, 1)
         return (torch.maximum(low.abs(), high.abs()) + torch.maximum(other_low.abs(), other_high.abs()),)
 
+    def constant_error(self, view: NodeView[Add | Sub]) -> Tensor | None:
+        return view.constant(1 - view.perturbed[0])
+
     def backward_terms(self, view: NodeView[Add | Sub]) -> int:
         return int(torch.Size(view.output_shapes[0]).numel())
 
@@ -124,6 +127,9 @@ class MulRule(_ScaleRule):
             if all(view_perturbed)
             else None
         )
+
+    def constant_error(self, view: NodeView[Mul | Div]) -> Tensor | None:
+        return self.magnitude(view)[0]
 
     def _scale(self, view: NodeView[Mul | Div]) -> Tensor:
         scale = view.constant(1 - view.perturbed[0])

@@ -98,6 +98,14 @@ class Rule(Generic[Op]):
         """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
         raise NotImplementedError
 
+    def constant_error(self, view: NodeView[Op]) -> Tensor | None:
+        """How far the output can be off when the node's constants are off by as much as `view.constants` say.
+
+        `view.constants` hold error bounds in place of the constants (zeros for exact ones). Returns a tensor that
+        broadcasts to the first output, or None where the rule cannot tell.
+        """
+        return None
+
     def relax(self, view: NodeView[Op]) -> Relaxation:
         """The relaxation on the input's interval (only where `relaxed`)."""
         raise NotImplementedError

@@ -49,6 +49,9 @@ class ConvRule(Rule[Conv]):
         magnitude = view.interval(0).magnitude
         return (self._apply(view, magnitude, self._weight(view).abs(), None if bias is None else bias.abs()),)
 
+    def constant_error(self, view: NodeView[Conv]) -> Tensor | None:
+        return self.magnitude(view)[0]
+
     def backward(self, view: NodeView[Conv], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
         assert coefficients is not None

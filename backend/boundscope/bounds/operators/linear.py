@@ -59,6 +59,9 @@ class GemmRule(Rule[Gemm]):
         total = (view.interval(0).magnitude @ weight.abs().T) * abs(view.op.alpha)
         return (total if bias is None else total + bias.abs(),)
 
+    def constant_error(self, view: NodeView[Gemm]) -> Tensor | None:
+        return self.magnitude(view)[0]
+
     def backward(self, view: NodeView[Gemm], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
         assert coefficients is not None
@@ -119,6 +122,9 @@ class MatMulRule(Rule[MatMul]):
 
     def magnitude(self, view: NodeView[MatMul]) -> tuple[Tensor, ...]:
         return (self._product(view, view.interval(view.perturbed[0]).magnitude, absolute=True),)
+
+    def constant_error(self, view: NodeView[MatMul]) -> Tensor | None:
+        return self.magnitude(view)[0]
 
     def backward(self, view: NodeView[MatMul], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows

@@ -23,6 +23,7 @@ from boundscope.protocol import (
 
 Source = Path | FileRef
 Resolve = Callable[[Source], FileRef]
+PLAIN_NAMES = frozenset({"property", "prop", "spec", "model", "network", "net", "image", "input"})
 DECIMAL = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 
 
@@ -139,6 +140,9 @@ def draft_of(job: VerifyJob) -> Draft:
 
 
 def source_name(source: Source) -> str:
+    """What people call the file; a name that says nothing is told apart by its folder."""
+    if isinstance(source, Path) and source.name.split(".")[0].lower() in PLAIN_NAMES and source.parent.name:
+        return f"{source.parent.name}/{source.name}"
     return source.name
 
 

@@ -69,14 +69,15 @@ def progress_fraction(progress: Progress | None) -> float | None:
 
 
 def progress_text(progress: Progress | None) -> str:
+    """Count, rest and stage; the stage last, because it may be cut off where there is little room."""
     if progress is None:
         return ""
-    parts = [progress.stage]
+    parts = []
     if progress.total > 0:
         parts.append(f"{progress.done}/{progress.total}")
     if progress.eta_s is not None and math.isfinite(progress.eta_s):
         parts.append(f"{duration(progress.eta_s)} left")
-    return " · ".join(part for part in parts if part)
+    return " · ".join(part for part in (*parts, progress.stage) if part)
 
 
 def count(number: int, singular: str, plural: str = "") -> str:

@@ -36,11 +36,11 @@ def shortcut_table() -> str:
     """The action table as HTML."""
     rows = "".join(
         f"<tr><td><b>{escape(QKeySequence(row.shortcut).toString(QKeySequence.SequenceFormat.NativeText))}</b></td>"
-        f"<td>&nbsp;&nbsp;{escape(row.text.rstrip('…'))}</td><td>&nbsp;&nbsp;{escape(row.tip)}</td></tr>"
+        f"<td>{escape(row.text.rstrip('…'))}</td><td>{escape(row.tip)}</td></tr>"
         for row in ACTIONS
         if row.shortcut
     )
-    return f"<h2>Shortcuts</h2><table cellpadding='3'>{rows}</table>"
+    return f"<h2>Shortcuts</h2><table cellpadding='4' width='100%'>{rows}</table>"
 
 
 class HelpDialog(QDialog):

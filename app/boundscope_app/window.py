@@ -125,8 +125,9 @@ class MainWindow(QMainWindow):
         self.resizeDocks([self.jobs], [JOBS_HEIGHT_PX], Qt.Orientation.Vertical)
         self.statusBar().addPermanentWidget(self.pill)
         self.statusBar().setSizeGripEnabled(False)
-        self._drops = [DropTarget(widget) for widget in (self, self.library, self.form, self.jobs)]
-        for target in self._drops:
+        self.statusBar().setContentsMargins(4, 0, 8, 2)
+        self.drops = [DropTarget(widget) for widget in (self, self.library, self.form, self.jobs)]
+        for target in self.drops:
             target.claim_children()
 
     def _make_menus(self) -> None:
@@ -175,7 +176,7 @@ class MainWindow(QMainWindow):
         }
 
     def _connect(self) -> None:
-        for target in self._drops:
+        for target in self.drops:
             target.dropped.connect(self.opener.open_paths)
             target.refused.connect(lambda text: self.tell("warning", text))
         self.opener.told.connect(self.tell)

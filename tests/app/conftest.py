@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +151,18 @@ def window(qtbot: QtBot, shared_home: Path) -> Iterator[MainWindow]:
     opened = open_window(qtbot, shared_home)
     yield opened
     close(opened)
+
+
+@pytest.fixture
+def open_on(qtbot: QtBot) -> Iterator[Callable[..., MainWindow]]:
+    """Opens connected windows on a home; they are closed at the end also where the test fails."""
+    opened: list[MainWindow] = []
+
+    def open_one(home: Path, settings: Settings | None = None) -> MainWindow:
+        opened.append(open_window(qtbot, home, settings))
+        return opened[-1]
+
+    yield open_one
+    for each in opened:
+        if shiboken6.isValid(each):
+            close(each)

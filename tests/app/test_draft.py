@@ -90,3 +90,11 @@ def test_right_ball_has_no_problem() -> None:
 def test_job_without_files_is_refused() -> None:
     with pytest.raises(ValueError, match="network and a property"):
         Draft(NET, None).verify_job(named_only)
+
+
+def test_files_with_names_that_say_nothing_are_told_apart_by_their_folder() -> None:
+    assert (
+        Draft(Path("/x/model.onnx"), Path("/far/property.vnnlib")).title
+        == "x/model.onnx · far/property.vnnlib"
+    )
+    assert Draft(Path("/x/acas.onnx"), Path("/far/prop_1.vnnlib")).title == "acas.onnx · prop_1.vnnlib"

@@ -137,6 +137,17 @@ def test_property_that_does_not_fit_the_network_blocks_the_run(window: MainWindo
     assert not window.form.run_button.isEnabled()
 
 
+def test_what_was_read_of_other_files_does_not_stay(window: MainWindow, qtbot: QtBot) -> None:
+    window.form.set_draft(example_draft("digits-fooled"))
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        pass
+    window.form.set_network(EXAMPLES / "networks" / "advisor.onnx")
+    assert "digits_mlp" not in window.form.read_back.words
+    assert not window.form.read_back.tables.isVisibleTo(window)
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        pass
+
+
 def test_answer_to_an_older_question_is_dropped(window: MainWindow) -> None:
     window.session.inspect(example_draft())
     window.session.inspect(example_draft("digits-conv"))

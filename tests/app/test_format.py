@@ -34,7 +34,7 @@ def test_moment_has_the_date_only_where_it_is_another_day() -> None:
 
 def test_progress_says_stage_count_and_rest() -> None:
     said = text.progress_text(Progress(stage="bounds of conv1", done=3, total=12, eta_s=9.0))
-    assert said == "bounds of conv1 · 3/12 · 9.00 s left"
+    assert said == "3/12 · 9.00 s left · bounds of conv1"
     assert text.progress_fraction(Progress(stage="x", done=3, total=0)) is None
     assert text.progress_fraction(Progress(stage="x", done=15, total=12)) == 1.0
 

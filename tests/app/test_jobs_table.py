@@ -69,7 +69,7 @@ def test_progress_with_rest_while_running(qtbot: QtBot) -> None:
     runs = RunModel()
     model = JobsModel(runs)
     runs.set_jobs([info("1", progress=Progress(stage="crown", done=1, total=4, eta_s=3.0))])
-    assert text(model, 0, columns.PROGRESS) == "crown · 1/4 · 3.00 s left"
+    assert text(model, 0, columns.PROGRESS) == "1/4 · 3.00 s left · crown"
     assert model.data(model.index(0, 0), INFO_ROLE).id == "1"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -11,7 +12,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.window_support import close, example_draft, open_window, wait_connected
+from app.window_support import close, example_draft, wait_connected
 from boundscope.client import Client, connection_path, read_connection_file
 from boundscope.protocol import JobState, Verdict
 from boundscope_app import settings as settings_store
@@ -19,6 +20,7 @@ from boundscope_app.draft import draft_of
 from boundscope_app.window import MainWindow
 
 RUN_MS = 90_000
+Opens = Callable[..., MainWindow]
 
 
 def run_example(qtbot: QtBot, window: MainWindow, name: str = "digits-robust") -> str:
@@ -121,8 +123,10 @@ def test_refused_run_says_why_and_can_be_tried_again(
     assert window.form.run_button.text() == "Run"
 
 
-def test_closing_detaches_and_the_next_start_has_the_whole_history(qtbot: QtBot, own_home: Path) -> None:
-    first = open_window(qtbot, own_home)
+def test_closing_detaches_and_the_next_start_has_the_whole_history(
+    qtbot: QtBot, own_home: Path, open_on: Opens
+) -> None:
+    first = open_on(own_home)
     job_id = run_example(qtbot, first)
     close(first)
     kept, _ = settings_store.load()
@@ -130,7 +134,7 @@ def test_closing_detaches_and_the_next_start_has_the_whole_history(qtbot: QtBot,
     with Client.connect(read_connection_file(connection_path(own_home))) as client:
         qtbot.waitUntil(lambda: client.jobs()[0].state.ended, timeout=RUN_MS)
         stored = client.events(job_id)
-    second = open_window(qtbot, own_home, kept)
+    second = open_on(own_home, kept)
     qtbot.waitUntil(lambda: second.runs.selected_id == job_id, timeout=10_000)
     wait_ended(qtbot, second, job_id)
     record = second.runs.record(job_id)
@@ -141,8 +145,10 @@ def test_closing_detaches_and_the_next_start_has_the_whole_history(qtbot: QtBot,
     close(second)
 
 
-def test_daemon_that_is_killed_comes_back_with_what_it_had(qtbot: QtBot, own_home: Path) -> None:
-    window = open_window(qtbot, own_home)
+def test_daemon_that_is_killed_comes_back_with_what_it_had(
+    qtbot: QtBot, own_home: Path, open_on: Opens
+) -> None:
+    window = open_on(own_home)
     job_id = run_example(qtbot, window)
     qtbot.waitUntil(lambda: window.runs.record(job_id).state is JobState.STARTING, timeout=20_000)
     seen = window.runs.record(job_id).last_number
@@ -164,8 +170,8 @@ def test_pill_names_place_and_round_trip(window: MainWindow, qtbot: QtBot) -> No
     assert window.pill.text().startswith("local · ")
 
 
-def test_closing_while_a_run_goes_on_leaves_no_thread(qtbot: QtBot, own_home: Path) -> None:
-    window = open_window(qtbot, own_home)
+def test_closing_while_a_run_goes_on_leaves_no_thread(qtbot: QtBot, own_home: Path, open_on: Opens) -> None:
+    window = open_on(own_home)
     job_id = run_example(qtbot, window)
     close(window)
     assert window.link.isFinished()

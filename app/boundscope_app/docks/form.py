@@ -218,14 +218,17 @@ class FormDock(QDockWidget):
 
     def _on_change(self) -> None:
         readable = self._readable()
-        if readable != self._inspected:
+        before = self._inspected
+        if readable != before:
             self._inspected = readable
             self._blocking = ""
             if readable.network is None and readable.property_source is None:
                 self._timer.stop()
                 self.read_back.show_nothing()
             else:
-                self.read_back.show_reading()
+                same_network = before is not None and before.network == readable.network
+                same_property = before is not None and before.property_source == readable.property_source
+                self.read_back.show_reading(same_network, same_network and same_property)
                 self._timer.start()
         self._show_problem()
         self.changed.emit()

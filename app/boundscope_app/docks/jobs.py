@@ -41,39 +41,37 @@ WIDEST = (
     "α-CROWN",
     "Ranks",
     "out of memory",
-    "conv_1 · 30/120",
+    "30/120 · 9.00 s left",
     "Started",
     "59 min 00 s",
     "Host",
 )
 PADDING_EM = 1.5
+BAR_HEIGHT_PX = 3
 EMPTY = "No runs yet. Choose a network and a property in the run form, then press Run (Ctrl+R)."
 
 
 class ProgressDelegate(QStyledItemDelegate):
-    """A bar behind the text while a job runs."""
+    """A thin bar below the text while a job runs."""
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
+        super().paint(painter, option, index)
         info = index.data(INFO_ROLE)
         if isinstance(info, JobInfo) and not info.state.ended:
-            self._paint_bar(painter, option, info)
-        super().paint(painter, option, index)
+            selected = bool(option.state & QStyle.StateFlag.State_Selected)
+            self._paint_bar(painter, option.rect, progress_fraction(info.progress), selected)
 
-    def _paint_bar(self, painter: QPainter, option: QStyleOptionViewItem, info: JobInfo) -> None:
+    def _paint_bar(self, painter: QPainter, cell: QRect, fraction: float | None, selected: bool) -> None:
         theme = themes.current()
-        area: QRect = option.rect.adjusted(2, 3, -2, -3)
-        if option.state & QStyle.StateFlag.State_Selected:
-            return
-        painter.fillRect(area, QColor(theme.neutral_fill))
-        fraction = progress_fraction(info.progress)
-        if fraction is not None:
-            filled = QRect(area.topLeft(), area.size())
-            filled.setWidth(round(area.width() * fraction))
-            color = QColor(theme.accent)
-            color.setAlpha(90)
-            painter.fillRect(filled, color)
+        area = QRect(cell.left() + 2, cell.bottom() - BAR_HEIGHT_PX, cell.width() - 4, BAR_HEIGHT_PX)
+        color = QColor(theme.accent_text if selected else theme.accent)
+        ground = QColor(color)
+        ground.setAlpha(60)
+        painter.fillRect(area, ground)
+        area.setWidth(round(area.width() * (fraction or 0.0)))
+        painter.fillRect(area, color)
 
 
 class JobsDock(QDockWidget):

@@ -19,6 +19,7 @@ from PySide6.QtWidgets import (
 
 from boundscope_app import files
 from boundscope_app import theme as themes
+from boundscope_app.draft import source_name
 from boundscope_app.examples import Example
 from boundscope_app.widgets.inputs import tint_inputs
 
@@ -61,7 +62,7 @@ class LibraryDock(QDockWidget):
         self.tree.setIndentation(14)
         self.tree.setUniformRowHeights(True)
         self.tree.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        hint = QLabel("Enter or double click: use in the run form", self)
+        hint = QLabel("Double click or Enter: use it", self)
         hint.setProperty("role", "muted")
         hint.setWordWrap(True)
         body = QWidget(self)
@@ -95,7 +96,7 @@ class LibraryDock(QDockWidget):
             kind = files.kind_of(path)
             if kind is not None and path not in known:
                 known.add(path)
-                self._entry(GROUP_OF[kind], path.name, str(path), path)
+                self._entry(GROUP_OF[kind], source_name(path), str(path), path)
                 new += 1
         self._refresh_groups()
         return new
@@ -104,7 +105,7 @@ class LibraryDock(QDockWidget):
         group = self._groups["Recent"]
         group.takeChildren()
         for text in [text for text in paths if Path(text).exists()][:RECENT_SHOWN]:
-            self._entry("Recent", Path(text).name, text, Path(text))
+            self._entry("Recent", source_name(Path(text)), text, Path(text))
         self._refresh_groups()
 
     def paths(self) -> tuple[Path, ...]:

@@ -9,7 +9,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextDocumentFragment
 from PySide6.QtWidgets import (
     QAbstractItemView,
-    QHeaderView,
     QLabel,
     QTableWidget,
     QTableWidgetItem,
@@ -56,6 +55,7 @@ class ReadBack(QWidget):
         column.addStretch(0)
         themes.notifier.changed.connect(self._restyle)
         self._restyle()
+        self._shown = Inspection(0)
         self.show_nothing()
 
     @property
@@ -67,14 +67,20 @@ class ReadBack(QWidget):
     def show_nothing(self) -> None:
         self._fill(Inspection(0), NOTHING)
 
-    def show_reading(self, name: str = "") -> None:
-        """While the daemon reads; what stood there before stays until it is known to be wrong."""
-        _set(self._state, f"Reading {name}…" if name else READING)
+    def show_reading(self, keep_network: bool, keep_property: bool) -> None:
+        """While the daemon reads; only what cannot have changed stays."""
+        kept = Inspection(
+            self._shown.token,
+            self._shown.network if keep_network else None,
+            self._shown.property if keep_property else None,
+        )
+        self._fill(kept, READING)
 
     def show_inspection(self, inspection: Inspection) -> None:
         self._fill(inspection, "")
 
     def _fill(self, inspection: Inspection, state: str) -> None:
+        self._shown = inspection
         _set(self._state, state)
         unsupported = inspection.network.unsupported if inspection.network else ()
         problems = (*inspection.problems, *unsupported[:MOST_PROBLEMS])
@@ -157,4 +163,5 @@ def _fill(table: QTableWidget, rows: Sequence[tuple[str, ...]], total: int) -> N
         item.setFlags(Qt.ItemFlag.ItemIsEnabled)
         table.setItem(len(rows), 0, item)
         table.setSpan(len(rows), 0, 1, table.columnCount())
-    table.horizontalHeader().resizeSections(QHeaderView.ResizeMode.ResizeToContents)
+    for column in range(table.columnCount() - 1):
+        table.resizeColumnToContents(column)

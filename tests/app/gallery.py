@@ -1,0 +1,194 @@
+"""Pictures of the real window with real runs, to be looked at: every view, light and dark, at scale 1 and 2.
+
+    python tests/app/gallery.py [FOLDER] [--theme light|dark] [--scale 1|2]
+
+FOLDER is $GALLERY_DIR or build/gallery where it is not given. Each palette and scale is a process of its own, on
+one daemon whose runs the later ones find.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / part) for part in ("tests", "backend", "app", "native_prism")]
+
+from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
+from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
+
+from app.window_support import APP_PATHS, end_daemon, example_draft, start_xvfb  # noqa: E402
+from boundscope.protocol import Sharding  # noqa: E402
+from boundscope_app.draft import Draft  # noqa: E402
+from boundscope_app.main import build_window, parser  # noqa: E402
+from boundscope_app.settings import Settings  # noqa: E402
+from boundscope_app.window import MainWindow, apply_theme  # noqa: E402
+
+THEMES, SCALES = ("light", "dark"), (1, 2)
+RUN_LIMIT_S = 120.0
+SIZE_PX = (1280, 800)
+
+
+class Gallery:
+    """One palette at one scale."""
+
+    def __init__(self, folder: Path, home: Path, theme: str, scale: int) -> None:
+        self.folder, self.theme, self.scale = folder, theme, scale
+        self.pictures = 0
+        folder.mkdir(parents=True, exist_ok=True)
+        self.app = QApplication(["gallery"])
+        apply_theme(theme)  # type: ignore[arg-type]
+        arguments = parser().parse_args(["--home", str(home), "--theme", theme])
+        self.window: MainWindow = build_window(arguments, Settings())
+        self.window.resize(*SIZE_PX)
+        self.window.show()
+        self.window.begin()
+        self.wait(lambda: self.window.session.listed, "the daemon")
+
+    def wait(self, condition: Callable[[], Any], what: str, limit_s: float = RUN_LIMIT_S) -> None:
+        """Let the window live until the condition holds."""
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            if time.monotonic() > deadline:
+                raise SystemExit(f"gallery: {what} did not come about within {limit_s:g} s")
+            self.pause(20)
+
+    def pause(self, milliseconds: int) -> None:
+        loop = QEventLoop()
+        QTimer.singleShot(milliseconds, loop.quit)
+        loop.exec()
+
+    def picture(self, name: str, widget: QWidget | None = None) -> None:
+        """Write a picture of a widget, or of the whole window."""
+        self.pause(80)
+        path = self.folder / f"{name}_{self.theme}_{self.scale}x.png"
+        if not (widget or self.window).grab().save(str(path)):
+            raise SystemExit(f"gallery: {path} could not be written")
+        self.pictures += 1
+
+    def read_back(self, draft: Draft) -> None:
+        self.window.form.set_draft(draft)
+        loop = QEventLoop()
+        self.window.session.inspected.connect(loop.quit)
+        QTimer.singleShot(20_000, loop.quit)
+        loop.exec()
+
+    def run(self, draft: Draft, live: str = "") -> None:
+        """Run a draft, or select the run of it that there is; `live` names a picture taken on the way."""
+        job_id = self._known(draft)
+        if not job_id:
+            before = set(self.window.runs.ids)
+            self.window.form.set_draft(draft)
+            self.window.session.run(draft)
+            self.wait(lambda: set(self.window.runs.ids) - before, "the run")
+            (job_id,) = set(self.window.runs.ids) - before
+        runs = self.window.runs
+        runs.select(job_id)
+        if live:
+            self.wait(lambda: runs.record(job_id).gaps or runs.info(job_id).state.ended, "the first bounds")  # type: ignore[union-attr]
+            self.picture(live)
+        self.wait(lambda: runs.info(job_id).state.ended, "the end of the run")  # type: ignore[union-attr]
+        last = runs.info(job_id).last_number  # type: ignore[union-attr]
+        self.wait(lambda: runs.record(job_id).last_number >= last, "the whole history")
+
+    def _known(self, draft: Draft) -> str:
+        for job_id in self.window.runs.ids:
+            info = self.window.runs.info(job_id)
+            ranks = getattr(info.job, "ranks", 1) if info else 1
+            if info and info.title == draft.title and ranks == draft.options.ranks:
+                return job_id
+        return ""
+
+    def views(self, name: str) -> None:
+        """Each view in the whole window, and by itself."""
+        for view in self.window.tabs.views:
+            self.window.tabs.show_view(view.view_id)
+            self.window.tabs.tick()
+            self.picture(f"{name}_{view.view_id}")
+        self.window.tabs.setCurrentIndex(0)
+
+
+def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
+    """All pictures of one palette and scale."""
+    gallery = Gallery(folder, home, theme, scale)
+    window = gallery.window
+    if not window.runs.ids:
+        gallery.picture("start")
+    robust, fooled = example_draft("digits-robust"), example_draft("digits-fooled")
+    gallery.read_back(robust)
+    gallery.picture("read_back")
+    gallery.run(robust, live="live")
+    gallery.views("verified")
+    gallery.run(fooled)
+    gallery.views("violated")
+    conv = example_draft("digits-conv")
+    gallery.run(replace(conv, options=replace(conv.options, sharding=Sharding.ROWS, ranks=2)))
+    gallery.views("two_ranks")
+    window.drops[0].overlay.light_up("Drop digits_cnn.onnx to use it as the network", welcome=True)
+    gallery.picture("drop")
+    window.drops[0].overlay.light_up("notes.txt is not a file that Boundscope reads.", welcome=False)
+    gallery.picture("drop_refused")
+    window.drops[0].overlay.hide()
+    for kind in ("info", "warning", "error"):
+        window.tell(
+            kind, f"This is how a message of the kind “{kind}” looks, with words enough to wrap once. " * 2
+        )
+    gallery.picture("messages")
+    window.messages.clear()
+    window.palette_dialog.open_over(window)
+    gallery.picture("palette", window.palette_dialog)
+    window.palette_dialog.hide()
+    window.help_dialog.show()
+    gallery.picture("help", window.help_dialog)
+    window.help_dialog.hide()
+    window.form.set_center(ROOT / "app" / "none.npy")
+    gallery.pause(600)
+    gallery.picture("ball")
+    window.close()
+    print(f"gallery: {gallery.pictures} pictures, {theme}, scale {scale}, in {folder}")
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    default = Path(os.environ.get("GALLERY_DIR", ROOT / "build" / "gallery"))
+    options.add_argument("folder", nargs="?", type=Path, default=default)
+    options.add_argument("--theme", choices=THEMES)
+    options.add_argument("--scale", type=int, choices=SCALES)
+    options.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    chosen = options.parse_args()
+    if chosen.home is not None:
+        take_all(chosen.folder, chosen.home, chosen.theme, chosen.scale)
+        return 0
+    environment = {**os.environ, "PYTHONPATH": APP_PATHS, "OMP_NUM_THREADS": "1"}
+    screen = None
+    if not (os.environ.get("DISPLAY") or os.environ.get("QT_QPA_PLATFORM")):
+        screen = start_xvfb()
+        environment |= {"QT_QPA_PLATFORM": "offscreen"} if screen is None else {"DISPLAY": screen[1]}
+    with tempfile.TemporaryDirectory(prefix="boundscope-gallery-") as place:
+        home = Path(place) / "home"
+        environment["BOUNDSCOPE_CONFIG"] = str(Path(place) / "config")
+        try:
+            for theme in [chosen.theme] if chosen.theme else THEMES:
+                for scale in [chosen.scale] if chosen.scale else SCALES:
+                    command = [sys.executable, __file__, str(chosen.folder), "--home", str(home)]
+                    command += ["--theme", theme, "--scale", str(scale)]
+                    status = subprocess.run(
+                        command, env={**environment, "QT_SCALE_FACTOR": str(scale)}, check=False
+                    ).returncode
+                    if status:
+                        return status
+        finally:
+            end_daemon(home)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

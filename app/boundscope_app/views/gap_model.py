@@ -95,6 +95,7 @@ class GapModel:
     def __init__(self) -> None:
         self.clauses: dict[Key, ClauseBounds] = {}
         self.changed: set[Key] = set()
+        self.start_s = math.inf
         self.end_s = 0.0
         self._steps: list[tuple[float, str]] = []
 
@@ -107,6 +108,7 @@ class GapModel:
             if bounds.update(series):
                 self.changed.add(key)
                 times = series.elapsed_s[before : bounds.taken]
+                self.start_s = min(self.start_s, min(times))
                 self.end_s = max(self.end_s, max(times))
                 self._note_steps(times, series.step[before : bounds.taken])
 
@@ -139,11 +141,11 @@ class GapModel:
         return sum(self.clauses[key].lower.bad + self.clauses[key].upper.bad for key in keys)
 
     def worst_first(self, keys: Iterable[Key], time_s: float | None = None) -> list[Key]:
-        """The clauses by their proven lower bound, least first; those without one come before."""
+        """The clauses by their proven lower bound, least first; those without one come before, by what was seen."""
 
-        def rank(key: Key) -> tuple[float, Key]:
-            value = self.clauses[key].lower.at(time_s)
-            return (float("-inf") if value is None else value, key)
+        def rank(key: Key) -> tuple[float, float, Key]:
+            lower, upper = self.clauses[key].lower.at(time_s), self.clauses[key].upper.at(time_s)
+            return (-math.inf if lower is None else lower, math.inf if upper is None else upper, key)
 
         return sorted(keys, key=rank)
 

@@ -24,6 +24,8 @@ from boundscope_app.views.gap_model import Bound, GapModel, Key
 from boundscope_app.views.text import clause_name, number, seconds
 
 FRONT = 8
+LATE = 0.5
+SHORT = 0.02
 
 
 @dataclass(frozen=True)
@@ -137,9 +139,13 @@ class GapPlot:
         parts: list[tuple[str, str]] = []
         if choice.shown:
             key = choice.shown[0]
-            value = model.clauses[key].lower.at(None)
+            lower, upper = (bound.at(None) for bound in _bounds(model, key))
             name = clause_name(*key, choice.single_case)
-            said = "no lower bound yet" if value is None else f"margin ≥ {number(value, 4)}"
+            said = f"margin ≥ {number(lower, 4)}"
+            if lower is None:
+                said = "no lower bound yet" + (
+                    "" if upper is None else f"; margin ≤ {number(upper, 4)} was seen"
+                )
             parts.append((f"Worst: {name}, {said}", theme.text))
         bad = model.bad(choice.shown)
         if bad:
@@ -159,7 +165,8 @@ class GapPlot:
                     ends = scale.to(np.array([bound.low, bound.high]))
                     low, high = min(low, float(ends[0])), max(high, float(ends[1]))
         span = (high - low) or 1.0
-        self.panel.set_full_range(0.0, (model.end_s or 1e-3) * 1.02, low - 0.06 * span, high + 0.1 * span)
+        start, end = time_range(model.start_s, model.end_s)
+        self.panel.set_full_range(start, end, low - 0.06 * span, high + 0.1 * span)
 
     def legend(self, model: GapModel, choice: GapChoice) -> tuple[LegendEntry, ...]:
         """The legend of an exported figure: clauses with their bounds, and what the line kinds mean."""
@@ -181,6 +188,14 @@ class GapPlot:
         ]
         entries += pin_entries(model, choice)
         return tuple(entries)
+
+
+def time_range(first_s: float, last_s: float) -> tuple[float, float]:
+    """From 0 to just after the last reading; from just before the first where these all come late, but not at once."""
+    last_s = max(last_s, 1e-3)
+    late = first_s > LATE * last_s and last_s - first_s > SHORT * last_s
+    start = max(0.0, first_s - 0.15 * (last_s - first_s) - 0.01 * last_s) if late else 0.0
+    return start, last_s + 0.02 * (last_s - start)
 
 
 def pin_entries(model: GapModel, choice: GapChoice) -> Sequence[LegendEntry]:

@@ -99,10 +99,8 @@ class Html:
         head = f"border-bottom:1px solid {self.theme.border}; padding:4px 12px; color:{self.theme.muted}"
         body = f"border-bottom:1px solid {self.theme.grid}; padding:4px 12px"
         lines = "".join(f"<tr>{line(row, body)}</tr>" for row in rows)
-        return (
-            f'<table width="{100 if wide else 0}%" cellspacing="0" cellpadding="0">'
-            f"<tr>{line(columns, head)}</tr>{lines}</table>"
-        )
+        width = " width='100%'" if wide else ""
+        return f"<table{width} cellspacing='0' cellpadding='0'><tr>{line(columns, head)}</tr>{lines}</table>"
 
 
 def document(markup: str, theme: Theme) -> QTextDocument:

@@ -67,7 +67,10 @@ class MemoryView(TimeView):
     def choice(self) -> MemoryChoice:
         """What is shown now."""
         checked = [rank for rank in self.model.ranks if self.rank_model.is_checked(rank)]
-        return MemoryChoice(self.model.fullest(checked, MOST_PANELS), Fit(self.fit.currentIndex()), self.pins)
+        result = None if self.record is None else self.record.result
+        peaks = () if result is None else tuple((m.rank, m.ledger_peak_bytes) for m in result.peak_bytes)
+        ranks = self.model.fullest(checked, MOST_PANELS)
+        return MemoryChoice(ranks, Fit(self.fit.currentIndex()), self.pins, peaks)
 
     def draw(self) -> None:
         assert self.record is not None

@@ -39,11 +39,12 @@ class Fit(IntEnum):
 
 @dataclass(frozen=True)
 class MemoryChoice:
-    """The ranks drawn, how far the axis reaches, and pinned times."""
+    """The ranks drawn, how far the axis reaches, pinned times, and peaks (rank, bytes) that the result tells."""
 
     ranks: tuple[int, ...]
     fit: Fit
     pins: tuple[float, ...] = ()
+    ledger_peaks: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -95,6 +96,7 @@ class MemoryPlot:
                 each.panel.scale_ = LinearScale(size)
                 each.panel.pins = choice.pins
                 self._fill(each, model.ranks[each.rank], top, shows_resident)
+                self._note_peak(each, model.ranks[each.rank], dict(choice.ledger_peaks))
                 each.panel.set_full_range(0.0, end, 0.0, top)
         self.figure.legend.entries = self._legend(model, choice, shows_resident)
         self.figure.arrange()
@@ -138,6 +140,13 @@ class MemoryPlot:
             off_scale = "" if shows_resident else " ↑"
             header.append((f"resident {byte_size(float(series.resident.max()))}{off_scale}", theme.muted))
         each.panel.header = tuple(header)
+
+    def _note_peak(self, each: RankPanel, series: RankMemorySeries, ledger_peaks: dict[int, int]) -> None:
+        """Say so where the ledger's peak fell between two samples."""
+        whole = ledger_peaks.get(each.rank, 0)
+        if whole > series.peak()[1]:
+            note = (f"peak between samples {byte_size(whole)}", self._style.theme.muted)
+            each.panel.header = (*each.panel.header, note)
 
     def _legend(
         self, model: MemoryModel, choice: MemoryChoice, shows_resident: bool

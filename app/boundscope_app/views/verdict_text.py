@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def verdict_text(
     if result is not None:
         parts.append(_tiles(h, result))
         if result.counterexample is not None:
-            left.append(_counterexample(h, result.counterexample, record, page))
+            left.append(_counterexample(h, result, record, page))
         left.append(_margins(h, result.margin.per_clause))
         right.append(_resources(h, result))
         right.append(h.heading("Versions") + h.pairs(sorted(result.versions.items())))
@@ -164,19 +165,30 @@ def _tiles(h: Html, result: VerifyResult) -> str:
     peak = max((memory.resident_peak_bytes for memory in result.peak_bytes), default=None)
     return h.tiles(
         (
-            ("Smallest margin", number(result.margin.smallest)),
+            ("Smallest margin", _smallest(result)),
             ("Arithmetic", result.arithmetic),
             ("Time", seconds(spent.load + spent.parse + spent.solve)),
-            ("Peak memory of a rank", byte_size(peak)),
+            ("Peak memory of a rank, above idle", byte_size(peak)),
         )
     )
+
+
+def _smallest(result: VerifyResult) -> str:
+    """The smallest proven margin; where none was proven, the least that was seen."""
+    if result.margin.smallest is not None:
+        return number(result.margin.smallest)
+    seen = [margin.upper for margin in result.margin.per_clause if margin.upper is not None]
+    return f"≤ {number(min(seen))}" if seen else "–"
 
 
 def _margins(h: Html, margins: Sequence[ClauseMargin]) -> str:
     if not margins:
         return ""
     single = len({m.case for m in margins}) == 1
-    worst = sorted(margins, key=lambda m: float("-inf") if m.lower is None else m.lower)
+    worst = sorted(
+        margins,
+        key=lambda m: (-math.inf if m.lower is None else m.lower, math.inf if m.upper is None else m.upper),
+    )
     rows = [
         (
             clause_name(m.case, m.clause, single),
@@ -211,7 +223,9 @@ def _standing(margin: ClauseMargin) -> str:
     return "? open"
 
 
-def _counterexample(h: Html, found: Counterexample, record: JobRecord, page: VerdictText) -> str:
+def _counterexample(h: Html, result: VerifyResult, record: JobRecord, page: VerdictText) -> str:
+    found, reason = result.counterexample, result.reason
+    assert found is not None
     replay = found.replay
     text = h.heading("The input that violates the property")
     yes = {True: "yes", False: "no"}
@@ -221,7 +235,7 @@ def _counterexample(h: Html, found: Counterexample, record: JobRecord, page: Ver
         ("… also without graph optimisation", yes[replay.violates_unoptimized]),
         ("Violated clause", f"case {found.case}, clause {found.clause}: {found.clause_text}"),
     ]
-    if replay.note:
+    if replay.note and replay.note not in reason:
         checks.append(("Note", replay.note))
     text += h.pairs(checks)
     picture = input_picture(found)
@@ -293,7 +307,7 @@ def _resources(h: Html, result: VerifyResult) -> str:
         )
     )
     categories = [c for c in MEMORY_CATEGORIES if any(m.by_category.get(c) for m in result.peak_bytes)]
-    columns = ("Rank", "Resident peak", "Ledger peak", *categories)
+    columns = ("Peaks of rank", "resident, above idle", "ledger", *categories)
     rows = [
         (
             str(memory.rank),

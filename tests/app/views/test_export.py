@@ -180,7 +180,7 @@ def test_a_place_that_cannot_be_written_is_a_sentence(
     view = shown(qtbot, view_type, samples.record_of(samples.finished_events()))
     missing = tmp_path / "nowhere" / "picture"
     for export in (view.export_png, view.export_svg, view.export_csv):
-        with pytest.raises(BoundscopeError, match="cannot write .*nowhere"):
+        with pytest.raises(BoundscopeError, match=r"cannot write .*nowhere"):
             export(missing)
     with pytest.raises(BoundscopeError, match="pixels cannot be made"):
         view.export_png(tmp_path / "huge.png", width_px=10_000, scale=8.0)

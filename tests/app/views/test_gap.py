@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -15,7 +16,7 @@ from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.plots.scale import SignedLogScale
 from boundscope_app.views import BoundGapView, MemoryView
 from boundscope_app.views.gap_model import ColorSlots, GapModel
-from boundscope_app.views.gap_plot import FRONT
+from boundscope_app.views.gap_plot import FRONT, time_range
 
 
 def gap(
@@ -95,7 +96,7 @@ def test_steps_reach_from_the_end_of_the_one_before(qtbot: QtBot) -> None:
     spans = view.plot.panel.spans
     assert [span.name for span in spans] == ["ibp", "crown", "attack"]
     assert spans[0].start_s == 0.0
-    assert all(a.end_s == b.start_s for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a.end_s == b.start_s for a, b in itertools.pairwise(spans))
     assert spans[-1].end_s == view.model.end_s
 
 
@@ -190,3 +191,19 @@ def test_another_run_starts_afresh(qtbot: QtBot) -> None:
     view.refresh()
     assert set(view.model.clauses) == {(0, 0), (0, 1)}
     assert len(view.tables()[0].rows) == 6
+
+
+def test_readings_that_all_come_late_are_not_squeezed_into_the_end() -> None:
+    start, end = time_range(4.0, 4.2)
+    assert 3.8 < start < 4.0
+    assert 4.2 < end < 4.3
+    assert time_range(0.4069, 0.407)[0] == 0.0
+    assert time_range(1.0, 10.0)[0] == 0.0
+    assert time_range(0.0, 0.0)[1] > 0.0
+
+
+def test_without_any_lower_bound_the_least_margin_seen_leads(qtbot: QtBot) -> None:
+    view = shown(
+        qtbot, samples.record_of([gap(1, None, 0.5, 0), gap(1, None, -0.25, 1), gap(1, None, None, 2)])
+    )
+    assert "Worst: clause 1, no lower bound yet; margin ≤ −0.25 was seen" in header(view)

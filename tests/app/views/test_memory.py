@@ -125,3 +125,10 @@ def test_the_unit_keeps_the_largest_value_below_1024() -> None:
     for value in (1, 1023, 1024, 5e6, 7e9, 3e12, 2e15):
         _, size = byte_unit(value)
         assert value / size < 1024
+
+
+def test_a_peak_between_two_samples_is_said(qtbot: QtBot) -> None:
+    view = shown(qtbot, samples.record_of([sample(1, 200, 300), (0, samples.result(ranks=1))]))
+    texts = [text for text, _ in view.plot.figure.visible_panels()[0].header]
+    assert "○ peak 200 MiB" in texts
+    assert "peak between samples 430 MiB" in texts

@@ -9,13 +9,13 @@ import os
 import numpy as np
 import onnx
 import pytest
-from daemon.support import wait_until_ended
 from onnx import TensorProto, helper, numpy_helper
 
 from boundscope.client.transfer import external_data
 from boundscope.daemon.blobs import BlobStore
 from boundscope.errors import DaemonError, StoreError
-from boundscope.protocol import BLOB_CHUNK_BYTES, BlobPut, BlobState, BlobStat, FileRef, InspectJob, JobState
+from boundscope.protocol import BLOB_CHUNK_BYTES, BlobPut, BlobStat, BlobState, FileRef, InspectJob, JobState
+from daemon.support import wait_until_ended
 
 
 def digest(data: bytes) -> str:
@@ -78,7 +78,9 @@ def test_only_hashes_name_blobs(serve, sha256):
         serve().client().request(BlobStat(sha256=sha256))
 
 
-@pytest.mark.parametrize("name", ["../outside", "/absolute", "a/../../b", "", "..", "a\\b", "nul\0", "x" * 300])
+@pytest.mark.parametrize(
+    "name", ["../outside", "/absolute", "a/../../b", "", "..", "a\\b", "nul\0", "x" * 300]
+)
 def test_companions_stay_in_their_folder(tmp_path, name):
     store = BlobStore(tmp_path / "blobs")
     store.put(digest(b"x"), 0, 1, b"x")
@@ -108,7 +110,9 @@ def model_with_external_data(folder):
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     folder.mkdir()
     (folder / "weights").mkdir()
-    onnx.save(model, folder / "net.onnx", save_as_external_data=True, location="weights/w.bin", size_threshold=0)
+    onnx.save(
+        model, folder / "net.onnx", save_as_external_data=True, location="weights/w.bin", size_threshold=0
+    )
     return folder / "net.onnx"
 
 

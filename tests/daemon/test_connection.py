@@ -15,12 +15,12 @@ import msgspec
 import psutil
 import pytest
 import zmq
-from daemon.support import environment, leftovers, wait_for
 
 from boundscope.client import Client, connection_path, ensure_local_daemon, read_connection_file
 from boundscope.daemon.endpoint import KeyPair
 from boundscope.errors import DaemonError
 from boundscope.protocol import ConnectionFile, Hello, Ping, Request, Shutdown, Welcome
+from daemon.support import environment, leftovers, wait_for
 
 
 def raw_dealer(context: zmq.Context, connection: ConnectionFile | None, address: str) -> zmq.Socket:
@@ -102,7 +102,9 @@ def test_protocol_mismatch_is_a_sentence(serve, low, high, older):
 def test_client_refuses_a_daemon_of_another_protocol_before_connecting(serve):
     connection = read_connection_file(connection_path(serve().home))
     newer = msgspec.structs.replace(connection, protocol_min=5, protocol_max=6, version="9.9")
-    with pytest.raises(DaemonError, match=r"the daemon \(boundscope 9.9\) speaks protocol 5 to 6.*update this program"):
+    with pytest.raises(
+        DaemonError, match=r"the daemon \(boundscope 9.9\) speaks protocol 5 to 6.*update this program"
+    ):
         Client.connect(newer)
 
 
@@ -253,7 +255,9 @@ def ensured_home(tmp_path, monkeypatch):
 
 def test_two_starters_get_one_daemon(ensured_home):
     found: list[ConnectionFile] = []
-    starters = [threading.Thread(target=lambda: found.append(ensure_local_daemon(ensured_home))) for _ in range(4)]
+    starters = [
+        threading.Thread(target=lambda: found.append(ensure_local_daemon(ensured_home))) for _ in range(4)
+    ]
     for starter in starters:
         starter.start()
     for starter in starters:

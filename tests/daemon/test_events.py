@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import time
 
-from daemon import behaviours
 import pytest
-from daemon.support import batches, job, upload_bytes, wait_for, wait_for_event, wait_until_ended
 
 from boundscope.daemon.subscriptions import BATCH, WINDOW
 from boundscope.errors import DaemonError
@@ -27,6 +25,8 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
+from daemon import behaviours
+from daemon.support import batches, job, upload_bytes, wait_for, wait_for_event, wait_until_ended
 
 
 def listen(client, job_id, *, after=0, timeout_s=60.0):
@@ -54,7 +54,9 @@ def test_a_follower_hears_everything_once_and_in_order(serve, job_for):
     assert records == client.events(info.id)
     states = [record.event.state for record in records if isinstance(record.event, StateChanged)]
     assert states == [JobState.QUEUED, JobState.STARTING, JobState.RUNNING, JobState.FINISHED]
-    assert [r.event.elapsed_s for r in records if isinstance(r.event, GapPoint)] == [float(n) for n in range(50)]
+    assert [r.event.elapsed_s for r in records if isinstance(r.event, GapPoint)] == [
+        float(n) for n in range(50)
+    ]
     assert [type(record.event) for record in records].count(VerifyResult) == 1
 
 

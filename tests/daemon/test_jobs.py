@@ -6,20 +6,24 @@ import os
 import signal
 import time
 
-from daemon import behaviours
 import pytest
-from daemon.support import job, leftovers, wait_for, wait_for_event, wait_until_ended
 
 from boundscope.client import connection_path
 from boundscope.daemon.jobspec import SPEC_NAME
 from boundscope.protocol import Failure, GapPoint, JobState, LogLine, Progress, VerifyResult
+from daemon import behaviours
+from daemon.support import job, leftovers, wait_for, wait_for_event, wait_until_ended
 
 
 def rank_pids(client, job_id, count):
     """rank → pid, as behaviours.py logs them."""
 
     def look():
-        texts = [r.event.text for r in client.events(job_id) if isinstance(r.event, LogLine) and " pid " in r.event.text]
+        texts = [
+            r.event.text
+            for r in client.events(job_id)
+            if isinstance(r.event, LogLine) and " pid " in r.event.text
+        ]
         found = {int(text.split()[1]): int(text.split()[3]) for text in texts}
         return found if len(found) == count else None
 

@@ -8,10 +8,10 @@ import sys
 
 import psutil
 import pytest
-from daemon.support import leftovers, wait_for
 
 from boundscope.daemon.processes import ProcessMark, is_stopped, signal_trees
 from boundscope.daemon.store import Store
+from daemon.support import leftovers, wait_for
 
 TREE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()', sys.argv[1]], start_new_session=True)"
 

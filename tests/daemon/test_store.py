@@ -55,7 +55,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing(tmp_path):
     for step in range(2000):
         store.append("a", 0, 0.0, LogLine(text=f"line {step} " * 20))
     for _ in range(2):
-        with pytest.raises(StoreError, match="the disk that holds .* is full"):
+        with pytest.raises(StoreError, match=r"the disk that holds .* is full"):
             store.flush()
         assert store.committed("a") == 0
     store._database.execute("PRAGMA max_page_count=1000000")
@@ -80,14 +80,20 @@ def test_thinning_keeps_all_but_telemetry_and_the_newest_of_each_kind(tmp_path):
     store.flush()
     found = store.thinned("a", 0, 500)
     events = [DECODE(record).event for record in found.records]
-    assert [event.text for event in events if isinstance(event, LogLine)] == [str(step) for step in range(0, 100, 10)]
+    assert [event.text for event in events if isinstance(event, LogLine)] == [
+        str(step) for step in range(0, 100, 10)
+    ]
     assert [event.elapsed_s for event in events if not isinstance(event, LogLine)] == [99, 99]
     assert found.upto == store.committed("a") == 210
 
 
 def test_exactly_telemetry_may_be_thinned():
     assert thinning_key(0, LogLine(text="x")) is None
-    samples = (gap(1.0), Progress(stage="", done=0, total=0), MemorySample(elapsed_s=0, by_category={}, resident_bytes=0))
+    samples = (
+        gap(1.0),
+        Progress(stage="", done=0, total=0),
+        MemorySample(elapsed_s=0, by_category={}, resident_bytes=0),
+    )
     assert {type(sample) for sample in samples} == set(TELEMETRY)
     assert len({thinning_key(0, sample) for sample in samples}) == 3
 
@@ -99,4 +105,6 @@ def test_a_thousand_events_a_second_leave_room(tmp_path):
         for step in range(20):
             store.append("a", 0, 0.0, gap(step))
         store.flush()
-    assert time.process_time() - begin < 0.5, "1000 events in 50 commits must take less than half of their second"
+    assert time.process_time() - begin < 0.5, (
+        "1000 events in 50 commits must take less than half of their second"
+    )

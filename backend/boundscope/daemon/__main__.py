@@ -19,7 +19,12 @@ EXIT_HELD = 3  # another daemon serves this home
 def main(argv: Sequence[str] | None = None, *, kinds: Mapping[str, Kind] = KINDS) -> int:
     """Serve until told to stop. Exit status 0; 1 where it cannot start; EXIT_HELD where another one serves."""
     parser = argparse.ArgumentParser(prog="boundscope daemon", description="Takes jobs and runs them.")
-    parser.add_argument("--home", type=Path, default=None, help="the daemon's folder (default: %(default)s)")
+    parser.add_argument(
+        "--home",
+        type=Path,
+        default=None,
+        help="the daemon's folder (default: $BOUNDSCOPE_HOME, else the user's state directory)",
+    )
     parser.add_argument("--idle-exit", type=float, default=None, metavar="S", help="end after S idle seconds")
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="run up to N jobs at once (default 1)"

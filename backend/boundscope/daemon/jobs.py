@@ -139,6 +139,13 @@ class Jobs:
         self._set_state(job_id, JobState.QUEUED)
         return info
 
+    def withdraw(self, job_id: str) -> None:
+        """Take a job back that could not be committed: whoever submitted it is told that it was refused."""
+        if self._store.committed(job_id) == 0:
+            self._store.unstage(job_id)
+            self._open.discard(job_id)
+            del self._infos[job_id], self._ids[self._keys.pop(job_id)]
+
     # ------------------------------------------------------------ changes
 
     def _update(self, job_id: str, **changes: object) -> None:

@@ -13,7 +13,7 @@ from boundscope.daemon.blobs import BlobStore
 from boundscope.daemon.jobs import Jobs
 from boundscope.daemon.store import Store
 from boundscope.daemon.subscriptions import Subscriptions
-from boundscope.errors import BoundscopeError, UsageError
+from boundscope.errors import BoundscopeError, StoreError, UsageError
 from boundscope.protocol import (
     BlobGet,
     BlobPut,
@@ -102,9 +102,12 @@ class Answerer:
         return Done()
 
     def _submit(self, body: Submit) -> Submitted:
-        self.commit()  # a full disk refuses the job here, before it exists
         info: JobInfo = self.jobs.submit(body.job, body.key, body.title)
-        self.commit()
+        try:
+            self.commit()
+        except StoreError:
+            self.jobs.withdraw(info.id)
+            raise
         return Submitted(info=self.jobs.info(info.id))
 
     def _page(self, body: GetEvents) -> RawPage:

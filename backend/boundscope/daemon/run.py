@@ -11,6 +11,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -182,6 +183,16 @@ class JobRun:
     def kill(self) -> None:
         """SIGKILL to everything that this job started."""
         self._signal(signal.SIGKILL)
+
+    def abandon(self, timeout_s: float = 5.0) -> None:
+        """Kill everything and wait for its end; for whoever stops ticking before there is an Outcome."""
+        process = self._process
+        if process is None:
+            return
+        self.kill()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout_s)
+        self.kill()
 
     def _signal(self, number: signal.Signals) -> None:
         marks = [self._launcher, *(rank.mark for rank in self._ranks.values())]

@@ -117,7 +117,7 @@ class Daemon:
         finally:
             signal.set_wakeup_fd(-1)
             for run in self._jobs.runs.values():
-                run.kill()
+                run.abandon()
             self._home.close()
             self._endpoint.close()
             self._store.close()

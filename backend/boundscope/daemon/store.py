@@ -185,6 +185,12 @@ class Store:
         self._staged.finished.append(job_id)
         self._touch()
 
+    def unstage(self, job_id: str) -> None:
+        """Forget everything about a job that was never committed."""
+        self._staged.jobs.pop(job_id, None)
+        self._staged.events = [event for event in self._staged.events if event[0] != job_id]
+        self._numbers.pop(job_id, None)
+
     def flush(self) -> set[str]:
         """Commit what is staged; the jobs that have new events."""
         staged = self._staged

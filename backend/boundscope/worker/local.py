@@ -59,7 +59,7 @@ def run_local(
     except OSError as error:
         raise RankFailedError(f"the ranks could not be started: {error}") from error
     finally:
-        run.kill()
+        run.abandon()
         endpoint.close()
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from boundscope.command import command_line
 from boundscope.protocol import (
@@ -67,10 +68,10 @@ class Draft:
         if self.network is None or self.property_source is None:
             return ""
         if isinstance(self.property_source, Ball):
-            what = f"ε = {self.property_source.epsilon} around {source_name(self.property_source.center)}"
+            what = f"ε = {self.property_source.epsilon} around {_title_part(self.property_source.center)}"
         else:
-            what = source_name(self.property_source)
-        return f"{source_name(self.network)} · {what}"
+            what = _title_part(self.property_source)
+        return f"{_title_part(self.network)} · {what}"
 
     def verify_job(self, resolve: Resolve) -> VerifyJob:
         """The job, with each file turned into a reference. ValueError when a file is missing."""
@@ -141,9 +142,19 @@ def draft_of(job: VerifyJob) -> Draft:
 
 def source_name(source: Source) -> str:
     """What people call the file; a name that says nothing is told apart by its folder."""
-    if isinstance(source, Path) and source.name.split(".")[0].lower() in PLAIN_NAMES and source.parent.name:
-        return f"{source.parent.name}/{source.name}"
-    return source.name
+    return f"{source.parent.name}/{source.name}" if _says_nothing(source) else source.name
+
+
+def _title_part(source: Source) -> str:
+    return source.parent.name if _says_nothing(source) else source.name
+
+
+def _says_nothing(source: Source) -> TypeGuard[Path]:
+    return (
+        isinstance(source, Path)
+        and source.name.split(".")[0].lower() in PLAIN_NAMES
+        and bool(source.parent.name)
+    )
 
 
 def source_path(source: Source) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QIcon, QPainter, QPainterPath, QPen, QPixmap, QPolygonF
 
+from boundscope_app.examples import resources_folder
 from boundscope_app.theme import Theme
 
 SIDE = 64
@@ -87,22 +88,7 @@ def _draw(shape: Callable[[QPainter, Theme], None], theme: Theme, size: int, opa
     return pixmap
 
 
-def _mark(painter: QPainter, theme: Theme) -> None:
-    painter.setPen(Qt.PenStyle.NoPen)
-    painter.setBrush(QColor("#0b5cad"))
-    painter.drawRoundedRect(QRectF(2, 2, 60, 60), 12, 12)
-    painter.setBrush(Qt.BrushStyle.NoBrush)
-    for color, points in (
-        ("#ffffff", ((10, 16), (24, 26), (38, 29), (54, 30))),
-        ("#ffffff", ((10, 50), (24, 42), (38, 38), (54, 37))),
-    ):
-        painter.setPen(QPen(QColor(color), 5, Qt.PenStyle.SolidLine, Qt.PenCapStyle.RoundCap))
-        painter.drawPolyline([QPointF(x, y) for x, y in points])
-
-
-def application_icon(theme: Theme) -> QIcon:
-    """Two bounds that close in on each other."""
-    result = QIcon()
-    for size in SIZES_PX:
-        result.addPixmap(_draw(_mark, theme, size, 1.0))
-    return result
+def application_icon() -> QIcon:
+    """The icon that comes with the resources; an empty one where they are not installed."""
+    folder = resources_folder()
+    return QIcon() if folder is None else QIcon(str(folder / "icons" / "boundscope.svg"))

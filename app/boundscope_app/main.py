@@ -72,13 +72,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def build_window(options: argparse.Namespace, kept: settings_store.Settings, note: str = "") -> MainWindow:
     """The window with its network thread, not yet shown nor started."""
     from boundscope_app import icons
-    from boundscope_app import theme as themes
     from boundscope_app.link import Link
     from boundscope_app.window import MainWindow
 
     link = Link(options.home, options.connection)
     window = MainWindow(link, kept, note, options.theme)
-    window.setWindowIcon(icons.application_icon(themes.current()))
+    window.setWindowIcon(icons.application_icon())
     return window
 
 

@@ -27,7 +27,8 @@ class Session(QObject):
     """Owns no socket and no widget. Lives in the window's thread.
 
     Signals: `job_ended` (JobInfo of a run that ended while we looked on), `run_refused` (a sentence),
-    `run_accepted`, `told` (kind, sentence), `inspected` (Inspection of the draft last asked for), `connected`.
+    `run_accepted`, `told` (kind, sentence), `taken_back` (a sentence that no longer holds),
+    `inspected` (Inspection of the draft last asked for), `connected`.
     `listed` once the daemon has named its jobs for the first time.
     """
 
@@ -35,6 +36,7 @@ class Session(QObject):
     run_refused = Signal(str)
     run_accepted = Signal()
     told = Signal(str, str)
+    taken_back = Signal(str)
     inspected = Signal(object)
     connected = Signal()
 
@@ -47,6 +49,7 @@ class Session(QObject):
         self._watched: set[str] = set()
         self._wanted = ""
         self.listed = False
+        self._loss = ""
         self.state = LinkState()
         link.state_changed.connect(self._state_changed)
         link.jobs_listed.connect(self._jobs_listed)
@@ -94,8 +97,18 @@ class Session(QObject):
         before, self.state = self.state, state
         if state.phase is Phase.CONNECTED and before.phase is not Phase.CONNECTED:
             self.connected.emit()
-        if state.reason and state.reason != before.reason:
-            self.told.emit("error" if state.phase is Phase.REFUSED else "warning", state.reason)
+        if state.phase is Phase.CONNECTED and self._loss:
+            self._take_back_loss()
+            self.told.emit("success", "Connected to the daemon again.")
+        elif state.reason and state.reason != before.reason:
+            self._take_back_loss()
+            self._loss = f"No connection to the daemon: {state.reason}. The window tries again by itself."
+            self.told.emit("error" if state.phase is Phase.REFUSED else "warning", self._loss)
+
+    def _take_back_loss(self) -> None:
+        if self._loss:
+            self.taken_back.emit(self._loss)
+            self._loss = ""
 
     def _jobs_listed(self, infos: tuple[JobInfo, ...]) -> None:
         before = {info.id for info in self._runs.running()}

@@ -58,7 +58,6 @@ class ViewTabs(QTabWidget):
         record = self._runs.record(job_id) if info is not None else None
         for view in self.views:
             view.set_run(info, record)
-        self.tick()
 
     def _info_changed(self, job_id: str) -> None:
         if job_id == self._runs.selected_id:

@@ -10,8 +10,6 @@ from PySide6.QtCore import Qt, QTimer
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QShowEvent
 from PySide6.QtWidgets import (
     QApplication,
-    QDockWidget,
-    QFileDialog,
     QMainWindow,
     QStackedWidget,
     QToolBar,
@@ -20,19 +18,17 @@ from PySide6.QtWidgets import (
 )
 
 import boundscope
-from boundscope.protocol import JobInfo, VerifyJob
+from boundscope.protocol import JobInfo
 from boundscope_app import examples as example_store
-from boundscope_app import files, icons
+from boundscope_app import icons
 from boundscope_app import settings as settings_store
 from boundscope_app import theme as themes
 from boundscope_app.actions import ACTIONS, MENUS, ActionSet
+from boundscope_app.commands import Commands, go_to
 from boundscope_app.docks.form import FormDock
 from boundscope_app.docks.jobs import JobsDock
 from boundscope_app.docks.library import LibraryDock
-from boundscope_app.draft import draft_of
 from boundscope_app.examples import Example
-from boundscope_app.export import export_all
-from boundscope_app.format import count
 from boundscope_app.help import HelpDialog
 from boundscope_app.link import Link
 from boundscope_app.link_types import LinkState, Phase, Upload
@@ -42,7 +38,6 @@ from boundscope_app.runs import RunModel
 from boundscope_app.session import Session
 from boundscope_app.settings import Settings, ThemeChoice
 from boundscope_app.view_tabs import ViewTabs
-from boundscope_app.views.text import file_stem
 from boundscope_app.widgets.command_palette import CommandPalette
 from boundscope_app.widgets.drop_overlay import DropTarget
 from boundscope_app.widgets.message_bar import MessageBar
@@ -65,7 +60,7 @@ class MainWindow(QMainWindow):
         super().__init__()
         self.setObjectName("boundscope")
         self.setWindowTitle("Boundscope")
-        self._settings = settings
+        self.settings = settings
         self._theme_choice: ThemeChoice = theme or settings.theme
         self._run_when_ready = False
         self._closed = False
@@ -82,12 +77,13 @@ class MainWindow(QMainWindow):
         self.jobs = JobsDock(self.runs, self)
         self.pill = ConnectionPill()
         self.opener = Opener(self.library, self.form, settings, self)
+        self.commands = Commands(self)
         self._lay_out()
         self.actions_by_id = ActionSet(self, self._handlers())
         self._make_menus()
         self.palette_dialog = CommandPalette(list(self.actions_by_id.by_id.values()), self)
         self.help_dialog = HelpDialog(self)
-        self.notifier = Notifier(self, icons.application_icon(themes.current()))
+        self.notifier = Notifier(self, icons.application_icon())
         self._connect()
         self._default_layout = self.saveState(LAYOUT_VERSION)
         self._restore()
@@ -151,21 +147,21 @@ class MainWindow(QMainWindow):
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
         return {
-            "file.open": self._open,
-            "file.open_folder": self._open_folder,
-            "file.export_all": self._export_all,
-            "file.copy_command": self._copy_command,
+            "file.open": self.commands.open,
+            "file.open_folder": self.commands.open_folder,
+            "file.export_all": self.commands.export_all,
+            "file.copy_command": self.commands.copy_command,
             "file.quit": self.close,
             "run.start": self.run,
             "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
-            "run.again": self._use_again,
-            "run.delete": self._ask_delete,
+            "run.again": self.commands.use_again,
+            "run.delete": self.commands.ask_delete,
             "view.next": lambda: self.tabs.step(1),
             "view.previous": lambda: self.tabs.step(-1),
-            "go.library": lambda: _go_to(self.library, self.library.tree),
+            "go.library": lambda: go_to(self.library, self.library.tree),
             "go.views": lambda: self.tabs.setFocus(Qt.FocusReason.ShortcutFocusReason),
-            "go.form": lambda: _go_to(self.form, self.form.network),
-            "go.jobs": lambda: _go_to(self.jobs, self.jobs.table),
+            "go.form": lambda: go_to(self.form, self.form.network),
+            "go.jobs": lambda: go_to(self.jobs, self.jobs.table),
             "theme.light": lambda: self.set_theme("light"),
             "theme.dark": lambda: self.set_theme("dark"),
             "theme.system": lambda: self.set_theme("system"),
@@ -181,20 +177,22 @@ class MainWindow(QMainWindow):
             target.refused.connect(lambda text: self.tell("warning", text))
         self.opener.told.connect(self.tell)
         self.opener.opened.connect(self._show_center)
+        self.opener.opened.connect(self._keep)
         self.welcome.example_chosen.connect(self.opener.use_example)
-        self.welcome.open_chosen.connect(self._open)
+        self.welcome.open_chosen.connect(self.commands.open)
         self.welcome.run_chosen.connect(self.run)
         self.form.inspect_wanted.connect(lambda: self.session.inspect(self.form.inspect_draft))
         self.form.run_button.clicked.connect(self.run)
-        self.form.copy_button.clicked.connect(self._copy_command)
+        self.form.copy_button.clicked.connect(self.commands.copy_command)
         self.form.changed.connect(self._update_actions)
         self.jobs.chosen.connect(self.runs.select)
         self.runs.selected.connect(self._run_selected)
         self.runs.listed.connect(self._show_center)
         self.runs.changed.connect(self._update_actions)
         self.session.told.connect(self.tell)
+        self.session.taken_back.connect(self.messages.take_back)
         self.session.run_refused.connect(self._run_refused)
-        self.session.run_accepted.connect(lambda: self.form.set_busy(False))
+        self.session.run_accepted.connect(self._run_accepted)
         self.session.job_ended.connect(self._job_ended)
         self.session.inspected.connect(self.form.show_inspection)
         self.session.connected.connect(self.form.inspect_again)
@@ -229,7 +227,7 @@ class MainWindow(QMainWindow):
         super().closeEvent(event)
 
     def _restore(self) -> None:
-        kept = self._settings
+        kept = self.settings
         if kept.geometry:
             self.restoreGeometry(kept.geometry)
         if kept.layout:
@@ -243,7 +241,7 @@ class MainWindow(QMainWindow):
         self._show_center()
 
     def _keep(self) -> None:
-        kept = self._settings
+        kept = self.settings
         kept.geometry = bytes(self.saveGeometry().data())
         kept.layout = bytes(self.saveState(LAYOUT_VERSION).data())
         kept.view = self.tabs.current_view_id
@@ -329,76 +327,20 @@ class MainWindow(QMainWindow):
             self.statusBar().showMessage("The run starts as soon as the daemon answers.")
         self.session.run(self.form.draft)
 
+    def _run_accepted(self) -> None:
+        self.form.set_busy(False)
+        self._keep()
+
     def _run_refused(self, reason: str) -> None:
         self.form.set_busy(False)
         self.tell("error", reason)
 
-    def _open(self) -> None:
-        names, _ = QFileDialog.getOpenFileNames(
-            self,
-            "Open networks, properties or inputs",
-            self._settings.last_folder,
-            ";;".join((files.ALL_FILTER, files.NETWORK_FILTER, files.PROPERTY_FILTER, files.CENTER_FILTER)),
-        )
-        if names:
-            self.opener.open_paths([Path(name) for name in names])
-
-    def _open_folder(self) -> None:
-        name = QFileDialog.getExistingDirectory(
-            self, "Add a folder to the library", self._settings.last_folder
-        )
-        if name:
-            self.opener.open_paths([Path(name)])
-
-    def _copy_command(self) -> None:
-        draft = self.form.draft
-        if draft.complete:
-            QGuiApplication.clipboard().setText(draft.command())
-            self.tell("success", f"Copied: {draft.command()}")
-
-    def _use_again(self) -> None:
-        info = self.runs.selected_info
-        if info is not None and isinstance(info.job, VerifyJob):
-            self.form.set_draft(draft_of(info.job))
-            _go_to(self.form, self.form.run_button)
-
-    def _ask_delete(self) -> None:
-        info = self.runs.selected_info
-        if info is None:
-            return
-        if not info.state.ended:
-            self.tell("warning", f"{info.title} still runs: cancel it before it is deleted.")
-            return
-        text = f"Delete {info.title} and its whole history? This cannot be undone."
-        delete = ("Delete", lambda: self.session.delete(info.id))
-        self.messages.show_message("warning", text, delete, ("Keep", lambda: None))
-
-    def _export_all(self) -> None:
-        info = self.runs.selected_info
-        if info is None:
-            return
-        name = QFileDialog.getExistingDirectory(self, "Export into a folder", self._settings.last_folder)
-        if name:
-            self.export_to(Path(name) / f"{file_stem(info)}_{info.id[:8]}")
-
-    def export_to(self, folder: Path) -> None:
-        """Write all plots and tables of the selected run, and say where they are."""
-        QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)
-        try:
-            exported = export_all(self.tabs.views, folder)
-        finally:
-            QApplication.restoreOverrideCursor()
-        if exported.problems:
-            self.tell("error", "\n".join(exported.problems))
-        if exported.files:
-            self.tell("success", f"{count(len(exported.files), 'file')} written to {folder}")
-        elif not exported.problems:
-            self.tell("info", "This run has nothing to export yet.")
-
     def set_theme(self, choice: ThemeChoice) -> None:
         """Light, dark, or as the desktop says; kept for the next start."""
-        self._theme_choice = self._settings.theme = choice
+        self._theme_choice = self.settings.theme = choice
+        self.actions_by_id[f"theme.{choice}"].setChecked(True)
         apply_theme(choice)
+        self._keep()
 
     def _system_theme_changed(self) -> None:
         if self._theme_choice == "system":
@@ -427,9 +369,3 @@ def apply_theme(choice: ThemeChoice) -> None:
         choice == "system" and QGuiApplication.styleHints().colorScheme() is Qt.ColorScheme.Dark
     )
     themes.apply(app, themes.DARK if dark else themes.LIGHT)
-
-
-def _go_to(dock: QDockWidget, widget: QWidget) -> None:
-    dock.show()
-    dock.raise_()
-    widget.setFocus(Qt.FocusReason.ShortcutFocusReason)

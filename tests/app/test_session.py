@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from app.window_support import close, example_draft, wait_connected
 from boundscope.client import Client, connection_path, read_connection_file
-from boundscope.protocol import JobState, Verdict
+from boundscope.protocol import EventRecord, JobState, StateChanged, Verdict
 from boundscope_app import settings as settings_store
 from boundscope_app.draft import draft_of
 from boundscope_app.window import MainWindow
@@ -39,6 +39,10 @@ def state(window: MainWindow, job_id: str) -> JobState | None:
     return None if info is None else info.state
 
 
+def has_ended(records: list[EventRecord]) -> bool:
+    return any(isinstance(each.event, StateChanged) and each.event.state.ended for each in records)
+
+
 def wait_ended(qtbot: QtBot, window: MainWindow, job_id: str) -> None:
     qtbot.waitUntil(lambda: (known := state(window, job_id)) is not None and known.ended, timeout=RUN_MS)
     info = window.runs.info(job_id)
@@ -60,7 +64,7 @@ def test_run_reaches_its_verdict_and_every_view(window: MainWindow, qtbot: QtBot
     assert record.result is not None
     assert record.gaps
     assert record.layers
-    window.export_to(tmp_path / "out")
+    window.commands.export_to(tmp_path / "out")
     written = {path.name for path in (tmp_path / "out").iterdir()}
     assert {"verdict.png", "bound_gap.csv", "layers.csv", "log.csv"} <= written
     csv = (tmp_path / "out" / "bound_gap.csv").read_text()
@@ -132,14 +136,14 @@ def test_closing_detaches_and_the_next_start_has_the_whole_history(
     kept, _ = settings_store.load()
     assert kept.selected_job == job_id
     with Client.connect(read_connection_file(connection_path(own_home))) as client:
-        qtbot.waitUntil(lambda: client.jobs()[0].state.ended, timeout=RUN_MS)
+        qtbot.waitUntil(lambda: has_ended(client.events(job_id)), timeout=RUN_MS)
         stored = client.events(job_id)
     second = open_on(own_home, kept)
     qtbot.waitUntil(lambda: second.runs.selected_id == job_id, timeout=10_000)
     wait_ended(qtbot, second, job_id)
     record = second.runs.record(job_id)
     assert record.last_number == stored[-1].number
-    assert record.result is not None
+    assert record.state.ended
     assert len(record.log) == sum(1 for each in stored if type(each.event).__name__ == "LogLine")
     assert second.tabs.isVisible()
     close(second)
@@ -160,6 +164,8 @@ def test_daemon_that_is_killed_comes_back_with_what_it_had(
     wait_connected(qtbot, window)
     assert read_connection_file(connection_path(own_home)).pid != pid
     qtbot.waitUntil(lambda: state(window, job_id) is JobState.INTERRUPTED, timeout=30_000)
+    qtbot.waitUntil(lambda: any("again" in text for text in window.messages.texts))
+    assert not any("No connection" in text for text in window.messages.texts)
     qtbot.waitUntil(lambda: window.runs.record(job_id).state is JobState.INTERRUPTED, timeout=10_000)
     assert window.runs.record(job_id).last_number > seen
     close(window)

@@ -182,7 +182,9 @@ class FormDock(QDockWidget):
         if draft.network is None:
             return self.network.problem or "Choose a network to run."
         if draft.property_source is None:
-            return "Choose a property to check."
+            if self._as_ball.isChecked():
+                return self.ball.center.problem or "Choose the input that the ball is around."
+            return self.property_file.problem or "Choose a property to check."
         if isinstance(draft.property_source, Ball) and (found := ball_problem(draft.property_source)):
             return found
         try:

@@ -102,8 +102,7 @@ class MessageBar(QWidget):
 
     def show_message(self, kind: Kind, text: str, *choices: Choice) -> None:
         """Show a message; choices are button titles with what they do."""
-        for known in [message for message in self._messages if message.text == text]:
-            self._drop(known)
+        self.take_back(text)
         message = Message(kind, text, choices, self)
         message.closed.connect(lambda: self._drop(message))
         self._messages.append(message)
@@ -111,6 +110,11 @@ class MessageBar(QWidget):
         for oldest in self._messages[:-MOST_MESSAGES]:
             self._drop(oldest)
         self.show()
+
+    def take_back(self, text: str) -> None:
+        """Remove the message with this text, where it is still shown."""
+        for message in [message for message in self._messages if message.text == text]:
+            self._drop(message)
 
     def clear(self) -> None:
         for message in self.messages:

@@ -1,0 +1,97 @@
+"""What the window's menus do with files and with the selected run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QApplication, QDockWidget, QFileDialog, QWidget
+
+from boundscope.protocol import VerifyJob
+from boundscope_app import export, files
+from boundscope_app.draft import draft_of
+from boundscope_app.format import count
+from boundscope_app.views.text import file_stem
+
+if TYPE_CHECKING:
+    from boundscope_app.window import MainWindow
+
+
+class Commands:
+    """Open, copy, use again, delete, export: each asks what it must and tells what came of it."""
+
+    def __init__(self, window: MainWindow) -> None:
+        self._window = window
+
+    def open(self) -> None:
+        names, _ = QFileDialog.getOpenFileNames(
+            self._window,
+            "Open networks, properties or inputs",
+            self._window.settings.last_folder,
+            ";;".join((files.ALL_FILTER, files.NETWORK_FILTER, files.PROPERTY_FILTER, files.CENTER_FILTER)),
+        )
+        if names:
+            self._window.opener.open_paths([Path(name) for name in names])
+
+    def open_folder(self) -> None:
+        name = QFileDialog.getExistingDirectory(
+            self._window, "Add a folder to the library", self._window.settings.last_folder
+        )
+        if name:
+            self._window.opener.open_paths([Path(name)])
+
+    def copy_command(self) -> None:
+        draft = self._window.form.draft
+        if draft.complete:
+            QGuiApplication.clipboard().setText(draft.command())
+            self._window.tell("success", f"Copied: {draft.command()}")
+
+    def use_again(self) -> None:
+        info = self._window.runs.selected_info
+        if info is not None and isinstance(info.job, VerifyJob):
+            self._window.form.set_draft(draft_of(info.job))
+            go_to(self._window.form, self._window.form.run_button)
+
+    def ask_delete(self) -> None:
+        info = self._window.runs.selected_info
+        if info is None:
+            return
+        if not info.state.ended:
+            self._window.tell("warning", f"{info.title} still runs: cancel it before it is deleted.")
+            return
+        text = f"Delete {info.title} and its whole history? This cannot be undone."
+        delete = ("Delete", lambda: self._window.session.delete(info.id))
+        self._window.messages.show_message("warning", text, delete, ("Keep", lambda: None))
+
+    def export_all(self) -> None:
+        info = self._window.runs.selected_info
+        if info is None:
+            return
+        name = QFileDialog.getExistingDirectory(
+            self._window, "Export into a folder", self._window.settings.last_folder
+        )
+        if name:
+            self.export_to(Path(name) / f"{file_stem(info)}_{info.id[:8]}")
+
+    def export_to(self, folder: Path) -> None:
+        """Write all plots and tables of the selected run, and say where they are."""
+        QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)
+        try:
+            exported = export.export_all(self._window.tabs.views, folder)
+        finally:
+            QApplication.restoreOverrideCursor()
+        if exported.problems:
+            self._window.tell("error", "\n".join(exported.problems))
+        if exported.files:
+            self._window.tell("success", f"{count(len(exported.files), 'file')} written to {folder}")
+        elif not exported.problems:
+            self._window.tell("info", "This run has nothing to export yet.")
+
+
+def go_to(dock: QDockWidget, widget: QWidget) -> None:
+    """Show a dock and put the keyboard focus on a widget in it."""
+    dock.show()
+    dock.raise_()
+    widget.setFocus(Qt.FocusReason.ShortcutFocusReason)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, NodeFacts
-from boundscope.bounds.operators.base import Relaxation
+from boundscope.bounds.operators.relaxation import Relaxation
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 from boundscope.network.graph import Node
 
@@ -20,20 +21,40 @@ class BackwardPass:
 
     Coefficients are float64 and every rounding of the pass itself is bounded and subtracted, so that a bound
     is a bound of the real number and not of what float64 made of it.
+
+    A `search` pass instead runs in float32, takes no account of rounding, and can be differentiated in its
+    `thetas`: it looks for good free parameters, whose bound a pass of the first kind then proves.
     """
 
-    def __init__(self, context: BoxContext, *, relax: bool = True) -> None:
-        """With `relax` False, rows stop at the first non-linear node and use the interval of its output."""
+    def __init__(
+        self,
+        context: BoxContext,
+        *,
+        relax: bool = True,
+        thetas: Mapping[str, Tensor] | None = None,
+        search: bool = False,
+    ) -> None:
+        """
+        Args:
+            context: what is known of the box.
+            relax: False lets rows stop at the first non-linear node and use the interval of its output.
+            thetas: for non-linear nodes by name, free parameters of their relaxation, [R, *P] of each row's own.
+            search: see the class.
+        """
         self._context = context
         self._relax = relax
+        self._thetas = thetas or {}
+        self._rigorous = not search
+        self._dtype = torch.float32 if search else torch.float64
+        self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
 
     def lower(self, rows: Rows, count: int) -> Tensor:
-        """Lower bound of Σ rows[t]·t for each row: [R] float64. Empties `rows`, so that no
-        coefficients outlive their use.
+        """Lower bound of Σ rows[t]·t for each row: [R].
 
         A tensor named in `rows` must have been reached by the context already.
         """
-        return self._finish(rows, _Total(count, self._context.device))
+        rows = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
+        return self._finish(rows, _Total(count, self._context.device, self._dtype))
 
     def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
         """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
@@ -44,21 +65,22 @@ class BackwardPass:
             signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64.
         """
         context = self._context
-        total = _Total(len(elements), context.device)
+        total = _Total(len(elements), context.device, self._dtype)
+        signs = signs.to(self._dtype)
         node = next(node for node in context.network.nodes if name in node.outputs)
         rule = context.rule(node)
         if not rule.relaxed and len(node.outputs) == 1:
-            with context.view(node) as view:
+            with context.view(node, self._dtype) as view:
                 selected = rule.select(view, elements, signs)
             if selected is not None:
                 parts, constant = selected
                 (slack,) = context.facts[node.name].slack
-                if slack is not None:
+                if slack is not None and self._rigorous:
                     total.error += slack.flatten()[elements] * signs.abs()
                 total.add(constant)
                 return self._finish(self._by_name(node.inputs, parts, total), total)
         shape = context.network.tensors[name].shape
-        rows = torch.zeros(len(elements), math.prod(shape), dtype=torch.float64, device=context.device)
+        rows = torch.zeros(len(elements), math.prod(shape), dtype=self._dtype, device=context.device)
         rows[torch.arange(len(elements), device=context.device), elements] = signs
         return self._finish({name: context.ledger.hold(rows, "rows").reshape(len(elements), *shape)}, total)
 
@@ -87,21 +109,30 @@ class BackwardPass:
                     self._concretize(name, coefficients, total)
             return
         self._charge(outputs, facts, total)
-        constant: Tensor | None
         if facts.relaxation is not None:
             (coefficients,) = outputs
             assert coefficients is not None
-            before, constant = _through(coefficients, facts.relaxation)
-            carried = {node.inputs[0]: before}
+            parts, constant = self._relaxation(node, facts.relaxation).through(coefficients)
         else:
-            with context.view(node) as view:
+            with context.view(node, self._dtype) as view:
                 parts, constant = rule.backward(view, outputs)
-            carried = self._by_name(node.inputs, parts, total)
+        carried = self._by_name(node.inputs, parts, total)
         total.add(constant)
         for name, coefficients in carried.items():
             self._accumulate(pending, name, coefficients, total)
 
+    def _relaxation(self, node: Node, default: Relaxation) -> Relaxation:
+        self.relaxed_nodes.append(node)
+        theta = self._thetas.get(node.name)
+        if theta is None:
+            return default if self._rigorous else default.to(self._dtype)
+        with self._context.view(node) as view:
+            relaxation = self._context.rule(node).relax(view, theta.to(torch.float64))
+        return relaxation if self._rigorous else relaxation.to(self._dtype)
+
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
+        if not self._rigorous:
+            return
         for coefficients, slack in zip(outputs, facts.slack, strict=True):
             if coefficients is not None and slack is not None:
                 absolute = self._context.ledger.hold(coefficients.abs(), "workspace")
@@ -125,47 +156,39 @@ class BackwardPass:
             return
         joined = self._context.ledger.hold(before + coefficients, "rows")
         pending[name] = joined
-        magnitude = self._context.intervals[name].magnitude.flatten()
-        total.error += (joined.abs().flatten(1) @ magnitude) * (ENGINE.unit * INFLATION)
+        if self._rigorous:
+            magnitude = self._context.intervals[name].magnitude.flatten()
+            total.error += (joined.abs().flatten(1) @ magnitude) * (ENGINE.unit * INFLATION)
 
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
         interval = self._context.intervals[name]
         flat = coefficients.flatten(1)
-        value = flat.clamp(min=0) @ interval.lower.flatten() + flat.clamp(max=0) @ interval.upper.flatten()
+        lower, upper = interval.lower.flatten().to(self._dtype), interval.upper.flatten().to(self._dtype)
+        total.add(flat.clamp(min=0) @ lower + flat.clamp(max=0) @ upper)
+        if not self._rigorous:
+            return
         magnitude = flat.abs() @ interval.magnitude.flatten()
-        total.add(value)
         total.error += magnitude * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION)
 
 
 class _Total:
     """Running sum of constants [R] and of everything that must be subtracted for rounding [R]."""
 
-    def __init__(self, count: int, device: torch.device) -> None:
-        self.value = torch.zeros(count, dtype=torch.float64, device=device)
-        self.error = torch.zeros_like(self.value)
+    def __init__(self, count: int, device: torch.device, dtype: torch.dtype) -> None:
+        self.value = torch.zeros(count, dtype=dtype, device=device)
+        self.error = torch.zeros(count, dtype=torch.float64, device=device)
 
     def add(self, part: Tensor | None) -> None:
         if part is None:
             return
         self.value = self.value + part
-        self.error += self.value.abs() * ENGINE.unit
+        self.error += self.value.detach().abs() * ENGINE.unit
 
     def lower(self) -> Tensor:
+        """[R]; of a search pass, the plain sum."""
+        if self.value.dtype != torch.float64:
+            return self.value
         error = self.error * INFLATION
         bound = self.value - error
         infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
         return torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
-
-
-def _through(rows: Tensor, relaxation: Relaxation) -> tuple[Tensor, Tensor]:
-    """Rows [R, *S] at an element-wise node's output, as rows at its input and a constant [R].
-
-    Where a coefficient is positive the lower line is used, where negative the upper one.
-    """
-    negative = rows.clamp(max=0)
-    carried = rows * relaxation.lower_slope
-    carried.addcmul_(negative, relaxation.upper_slope - relaxation.lower_slope)
-    constant = negative.flatten(1) @ relaxation.upper_intercept.flatten()
-    if bool((relaxation.lower_intercept != 0).any()):
-        constant = constant + (rows - negative).flatten(1) @ relaxation.lower_intercept.flatten()
-    return carried, constant

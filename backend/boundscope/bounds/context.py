@@ -13,7 +13,8 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
-from boundscope.bounds.operators.base import NodeView, Relaxation, Rule, rule_of
+from boundscope.bounds.operators.base import NodeView, Rule, rule_of
+from boundscope.bounds.operators.relaxation import Relaxation
 from boundscope.bounds.rounding import ENGINE, INFLATION, RoundingModel, gamma
 from boundscope.errors import UnsupportedOperatorError
 from boundscope.network.graph import Network, Node
@@ -79,10 +80,10 @@ class BoxContext:
         return rule
 
     @contextmanager
-    def view(self, node: Node) -> Iterator[NodeView[Any]]:
-        """The node with its constants lent for the time of the `with`."""
+    def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
+        """The node with its constants (in `dtype`, by default float64) lent for the time of the `with`."""
         names = tuple(name for name in node.inputs if name in self.network.constants)
-        with self.weights.use(names) as lent:
+        with self.weights.use(names, dtype) as lent:
             yield NodeView(
                 node=node,
                 op=node.op,
@@ -172,13 +173,9 @@ class BoxContext:
     ) -> tuple[Tensor | None, ...]:
         """Engine error of carrying one row through the node, per unit of coefficient, for each output."""
         if relaxation is not None:
-            x = view.interval(view.perturbed[0]).magnitude
-            slope = torch.maximum(relaxation.lower_slope.abs(), relaxation.upper_slope.abs())
-            intercept = torch.maximum(relaxation.lower_intercept.abs(), relaxation.upper_intercept.abs())
-            terms = x.numel() + 16
-            return (
-                (slope * x + intercept) * (gamma(terms, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms),
-            )
+            magnitude = rule.relax_magnitude(view, relaxation)
+            terms = magnitude.numel() + 16
+            return (magnitude * (gamma(terms, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms),)
         if rule.silent:
             return (None,) * len(view.output_shapes)
         magnitudes = rule.magnitude(view)

@@ -130,19 +130,24 @@ class BoundEngine:
         method: Method,
         case: int,
     ) -> None:
-        """Tighten the input of a non-linear node by CROWN, where that can change its relaxation."""
-        name = node.inputs[0]
+        """Tighten the inputs of a non-linear node by CROWN, where that can change its relaxation."""
         rule = context.rule(node)
-        if method is not Method.IBP and name not in refined and context.quality[name] == "loose":
-            refined.add(name)
-            interval = context.intervals[name]
-            wanted = rule.unstable(node.op, interval).flatten().nonzero().flatten()
-            if len(wanted):
-                stage = f"{method} bounds of {producers[name].name if name in producers else name}"
-                context.tighten(name, self.element_bounds(context, name, wanted, stage))
-        if name in producers:
-            unstable = int(rule.unstable(node.op, context.intervals[name]).sum())
-            self._report(context, producers[name], name, unstable, method, case)
+        for position, name in enumerate(node.inputs):
+            if name not in context.intervals:
+                continue
+            if method is not Method.IBP and name not in refined and context.quality[name] == "loose":
+                refined.add(name)
+                wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
+                if len(wanted):
+                    stage = f"{method} bounds of {producers[name].name if name in producers else name}"
+                    context.tighten(name, self.element_bounds(context, name, wanted, stage))
+            if name in producers:
+                unstable = (
+                    int(rule.wanted(node.op, position, context.intervals[name]).sum())
+                    if rule.kinked
+                    else None
+                )
+                self._report(context, producers[name], name, unstable, method, case)
 
     def element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
         """CROWN bounds of the chosen elements (flat indices) of a tensor; the others keep their interval."""

@@ -28,7 +28,8 @@ class WeightStore:
     collective = False
 
     @contextmanager
-    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
+        """Lend constants, the floating ones in `dtype` (None: the engine's)."""
         raise NotImplementedError
 
 
@@ -48,9 +49,21 @@ class WholeWeights(WeightStore):
             for name, array in constants.items()
         }
 
+        self._ledger = ledger
+        self._dtype = dtype
+        self._others: dict[tuple[str, torch.dtype], Tensor] = {}
+
     @contextmanager
-    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
-        yield {name: self._tensors[name] for name in names}
+    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
+        yield {name: self._in(name, dtype) for name in names}
+
+    def _in(self, name: str, dtype: torch.dtype | None) -> Tensor:
+        tensor = self._tensors[name]
+        if dtype is None or dtype == self._dtype or not tensor.is_floating_point():
+            return tensor
+        if (name, dtype) not in self._others:
+            self._others[(name, dtype)] = self._ledger.hold(tensor.to(dtype), "weights")
+        return self._others[(name, dtype)]
 
 
 class RowShardedWeights(WeightStore):
@@ -91,20 +104,22 @@ class RowShardedWeights(WeightStore):
         shard[: flat.size] = torch.from_numpy(np.array(flat))
         return shard
 
-    def _gather(self, name: str) -> Tensor:
+    def _gather(self, name: str, dtype: torch.dtype) -> Tensor:
         shard = self._shards[name]
         flat = torch.empty(shard.numel() * self._ranks.size, dtype=shard.dtype, device=shard.device)
         dist.all_gather_into_tensor(flat, shard)
         shape = self._shapes[name]
-        return flat[: int(np.prod(shape))].reshape(shape).to(self._dtype)
+        return flat[: int(np.prod(shape))].reshape(shape).to(dtype)
 
     @contextmanager
-    def use(self, names: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
+        wanted = dtype or self._dtype
         lent = {}
         for name in names:
             if name in self._whole:
-                lent[name] = self._whole[name]
+                whole = self._whole[name]
+                lent[name] = whole.to(wanted) if whole.is_floating_point() else whole
             else:
-                lent[name] = self._ledger.hold(self._gather(name), "gathered")
+                lent[name] = self._ledger.hold(self._gather(name, wanted), "gathered")
         yield lent
         lent.clear()

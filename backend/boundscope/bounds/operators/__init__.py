@@ -1,7 +1,8 @@
 """Bound rules, one operator family a module; importing this package registers them all."""
 
 from boundscope.bounds.operators import arithmetic, conv, linear, moves, relu
-from boundscope.bounds.operators.base import NodeView, Relaxation, Rule, bounds, operators_with_rules, rule_of
+from boundscope.bounds.operators.base import NodeView, Rule, bounds, operators_with_rules, rule_of
+from boundscope.bounds.operators.relaxation import Relaxation
 
 __all__ = [
     "NodeView",

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
-from boundscope.bounds.operators.linear import sum_to
+from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.relaxation import Backward, sum_to
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
 from boundscope.network.operators.normalization import BatchNormalization

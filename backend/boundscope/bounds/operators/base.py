@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.relaxation import Backward, Relaxation
 from boundscope.network.graph import Node, Operator
 
 Op = TypeVar("Op", bound=Operator)
@@ -46,22 +47,6 @@ class NodeView(Generic[Op]):
         return tuple(index for index, value in enumerate(self.inputs) if value is not None)
 
 
-@dataclass(frozen=True)
-class Relaxation:
-    """Two lines around an element-wise function on each element's interval, tensors of the input's shape *S:
-
-    lower_slope·x + lower_intercept ≤ f(x) ≤ upper_slope·x + upper_intercept.
-    """
-
-    lower_slope: Tensor
-    lower_intercept: Tensor
-    upper_slope: Tensor
-    upper_intercept: Tensor
-
-
-Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
-
-
 class Rule(Generic[Op]):
     """Bounds of one operator. Subclasses say how; see each method.
 
@@ -70,13 +55,15 @@ class Rule(Generic[Op]):
         mixing: one output element depends on several input elements, so that an interval of the output may lose
             what the input's elements have in common.
         silent: `backward` only moves or negates coefficients and adds no constant.
-        relaxed: the operator is not linear; `backward` goes through a relaxation of it.
+        relaxed: the operator is not linear; rows go through a relaxation of it.
+        kinked: piecewise linear; elements that `wanted` names are the unstable neurons.
     """
 
     exact: bool = False
     mixing: bool = False
     silent: bool = False
     relaxed: bool = False
+    kinked: bool = False
 
     def supports(self, view_perturbed: Sequence[bool], op: Op) -> str | None:
         """A reason why this use of the operator has no rule (which inputs are perturbed), or None."""
@@ -106,13 +93,34 @@ class Rule(Generic[Op]):
         """
         return None
 
-    def relax(self, view: NodeView[Op]) -> Relaxation:
-        """The relaxation on the input's interval (only where `relaxed`)."""
+    def relax(self, view: NodeView[Op], theta: Tensor | None = None) -> Relaxation:
+        """Linear bounds on the inputs' intervals (only where `relaxed`).
+
+        Args:
+            view: the node.
+            theta: free parameters in 0 … 1, [R, *P] for each row its own, of the shape *P that `theta` gives;
+                every value is sound. None: the rule's own choice, [*P] = `theta(view)`.
+        """
         raise NotImplementedError
 
-    def unstable(self, op: Op, interval: Interval) -> Tensor:
-        """Boolean *S: elements whose relaxation is not exact (only where `relaxed`)."""
+    def theta(self, view: NodeView[Op]) -> Tensor | None:
+        """The rule's own choice of the free parameters, [*P] in 0 … 1; None where the relaxation has none."""
+        return None
+
+    def theta_matters(self, view: NodeView[Op]) -> Tensor:
+        """Boolean *P: parameters whose value makes a difference (only where `theta` gives some)."""
         raise NotImplementedError
+
+    def relax_magnitude(self, view: NodeView[Op], relaxation: Relaxation) -> Tensor:
+        """Largest Σ|terms| that one unit of coefficient meets on its way through the relaxation, whatever theta.
+
+        [*S_out]. Covers also the errors of computing the relaxation itself, to about ten roundings.
+        """
+        raise NotImplementedError
+
+    def wanted(self, op: Op, position: int, interval: Interval) -> Tensor:
+        """Boolean *S: elements of input `position` whose tighter bounds would tighten the relaxation."""
+        return interval.lower < interval.upper
 
     def backward(self, view: NodeView[Op], rows: tuple[Tensor | None, ...]) -> Backward:
         """Carry linear functions of the outputs back to the inputs (only where not `relaxed`).

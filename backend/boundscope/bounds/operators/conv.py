@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
+from boundscope.bounds.operators.relaxation import Backward
 from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
 from boundscope.network.operators.window import split_pads
 

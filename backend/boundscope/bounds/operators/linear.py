@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.relaxation import Backward, sum_to
 from boundscope.network.operators.linear import Gemm, MatMul
 
 
@@ -155,13 +156,3 @@ class MatMulRule(Rule[MatMul]):
         )
         carried = sum_to(carried, (count, *matrix_shape)).reshape(count, *shape)
         return ((carried, None) if index == 0 else (None, carried)), None
-
-
-def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
-    """Undo numpy's broadcasting: sum coefficients [R, *S_out] over the axes along which *S_in was repeated."""
-    count, inner = shape[0], tuple(shape[1:])
-    missing = rows.dim() - 1 - len(inner)
-    if missing:
-        rows = rows.reshape(count, -1, *rows.shape[1 + missing :]).sum(1)
-    axes = tuple(axis + 1 for axis, size in enumerate(inner) if size == 1 and rows.shape[axis + 1] != 1)
-    return rows.sum(axes, keepdim=True) if axes else rows

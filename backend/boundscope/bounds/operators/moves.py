@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Backward, NodeView, Rule, bounds
+from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.relaxation import Backward
 from boundscope.network.graph import Operator
 from boundscope.network.operators import movement, pooling, reduction, resize, shape
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import NodeView, Relaxation, Rule, bounds
+from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.relaxation import Lines, Relaxation
 from boundscope.network.operators.activation import LeakyRelu, Relu
 
 Rectifier = Relu | LeakyRelu
@@ -21,29 +22,42 @@ def _slope_below(op: Rectifier) -> float:
 
 
 class _RectifierRule(Rule[Rectifier]):
-    relaxed = True
+    """θ is the lower line's slope on unstable elements, between the two pieces' slopes."""
 
-    def unstable(self, op: Rectifier, interval: Interval) -> Tensor:
+    relaxed = True
+    kinked = True
+
+    def wanted(self, op: Rectifier, position: int, interval: Interval) -> Tensor:
         return (interval.lower < 0) & (interval.upper > 0)
 
-    def relax(self, view: NodeView[Rectifier]) -> Relaxation:
+    def relax(self, view: NodeView[Rectifier], theta: Tensor | None = None) -> Relaxation:
         interval = view.interval(0)
         lower, upper = interval.lower, interval.upper
         below = _slope_below(view.op)
-        straddles = self.unstable(view.op, interval)
+        straddles = self.wanted(view.op, 0, interval)
         stable_slope = torch.where(lower >= 0, 1.0, below).to(lower.dtype)
         width = torch.where(straddles, upper - lower, torch.ones_like(lower))
         # f(x) = below·x + (1 − below)·relu(x); the chord of relu has slope u/(u−l) and meets zero at l.
         chord = below + (1.0 - below) * upper / width
         intercept = (1.0 - below) * (-lower) * upper / width
-        nearer = torch.where(upper >= -lower, 1.0, below).to(lower.dtype)
-        zero = torch.zeros_like(lower)
-        return Relaxation(
-            lower_slope=torch.where(straddles, nearer, stable_slope),
-            lower_intercept=zero,
+        free = below + (1.0 - below) * (self.theta(view) if theta is None else theta)
+        return Lines(
+            lower_slope=torch.where(straddles, free, stable_slope),
+            lower_intercept=None,
             upper_slope=torch.where(straddles, chord, stable_slope),
-            upper_intercept=torch.where(straddles, intercept, zero),
+            upper_intercept=torch.where(straddles, intercept, torch.zeros_like(lower)),
         )
+
+    def theta(self, view: NodeView[Rectifier]) -> Tensor:
+        interval = view.interval(0)
+        return (interval.upper >= -interval.lower).to(interval.lower.dtype)
+
+    def theta_matters(self, view: NodeView[Rectifier]) -> Tensor:
+        return self.wanted(view.op, 0, view.interval(0))
+
+    def relax_magnitude(self, view: NodeView[Rectifier], relaxation: Relaxation) -> Tensor:
+        # No slope is above 1, and no intercept above the interval's upper end.
+        return 2.0 * view.interval(0).magnitude
 
 
 @bounds(Relu)

@@ -1,0 +1,129 @@
+"""Linear bounds of a non-linear node in its inputs, and how rows go through them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
+
+
+def dot(rows: Tensor, vector: Tensor) -> Tensor:
+    """Σ rows·vector over all but the row axis: rows [R, *S], vector [*S] or [R, *S]; [R]."""
+    if vector.dim() < rows.dim():
+        return rows.flatten(1) @ vector.flatten()
+    return (rows * vector).flatten(1).sum(1)
+
+
+def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    """Undo numpy's broadcasting: sum coefficients [R, *S_out] over the axes along which *S_in was repeated.
+
+    `shape` is (R, *S_in).
+    """
+    count, inner = shape[0], tuple(shape[1:])
+    missing = rows.dim() - 1 - len(inner)
+    if missing:
+        rows = rows.reshape(count, -1, *rows.shape[1 + missing :]).sum(1)
+    axes = tuple(axis + 1 for axis, size in enumerate(inner) if size == 1 and rows.shape[axis + 1] != 1)
+    return rows.sum(axes, keepdim=True) if axes else rows
+
+
+class Relaxation:
+    """A linear function below and one above each output of a node, wherever its inputs lie in their intervals."""
+
+    def through(self, rows: Tensor) -> Backward:
+        """Rows [R, *S_out] at the output as rows at each of the node's inputs, and a constant [R].
+
+        Where a coefficient is positive the lower function is used, where negative the upper one. Must be
+        differentiable in the relaxation's own tensors where these need gradients.
+        """
+        raise NotImplementedError
+
+    def to(self, dtype: torch.dtype) -> Relaxation:
+        """The same in another floating dtype."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Lines(Relaxation):
+    """Two lines around an element-wise function of one input, tensors [*S], or [R, *S] of each row's own:
+
+    lower_slope·x + lower_intercept ≤ f(x) ≤ upper_slope·x + upper_intercept.
+
+    `position` is the index of that input among the node's `arity` inputs; no lower intercept means zero.
+    """
+
+    lower_slope: Tensor
+    lower_intercept: Tensor | None
+    upper_slope: Tensor
+    upper_intercept: Tensor
+    position: int = 0
+    arity: int = 1
+
+    def through(self, rows: Tensor) -> Backward:
+        negative = rows.clamp(max=0)
+        carried = torch.addcmul(rows * self.lower_slope, negative, self.upper_slope - self.lower_slope)
+        constant = dot(negative, self.upper_intercept)
+        if self.lower_intercept is not None:
+            constant = constant + dot(rows - negative, self.lower_intercept)
+        parts: list[Tensor | None] = [None] * self.arity
+        parts[self.position] = carried
+        return tuple(parts), constant
+
+    def to(self, dtype: torch.dtype) -> Lines:
+        return Lines(
+            self.lower_slope.to(dtype),
+            None if self.lower_intercept is None else self.lower_intercept.to(dtype),
+            self.upper_slope.to(dtype),
+            self.upper_intercept.to(dtype),
+            self.position,
+            self.arity,
+        )
+
+
+@dataclass(frozen=True)
+class Planes(Relaxation):
+    """Two planes around an element-wise function of two inputs x and y, which broadcast to the output's *S:
+
+    lower[0]·x + lower[1]·y + lower[2] ≤ f(x, y) ≤ upper[0]·x + upper[1]·y + upper[2].
+
+    Coefficients are [*S] or [R, *S]; `shapes` are the two inputs' own shapes.
+    """
+
+    lower: tuple[Tensor, Tensor, Tensor]
+    upper: tuple[Tensor, Tensor, Tensor]
+    shapes: tuple[tuple[int, ...], tuple[int, ...]]
+
+    def through(self, rows: Tensor) -> Backward:
+        negative = rows.clamp(max=0)
+        positive = rows - negative
+        parts = tuple(
+            sum_to(
+                positive * self.lower[index] + negative * self.upper[index],
+                (rows.shape[0], *self.shapes[index]),
+            )
+            for index in (0, 1)
+        )
+        return parts, dot(positive, self.lower[2]) + dot(negative, self.upper[2])
+
+    def to(self, dtype: torch.dtype) -> Planes:
+        below, above = (tuple(t.to(dtype) for t in plane) for plane in (self.lower, self.upper))
+        return Planes((below[0], below[1], below[2]), (above[0], above[1], above[2]), self.shapes)
+
+
+@dataclass(frozen=True)
+class Constants(Relaxation):
+    """No slope at all: the output's own interval, tensors [*S_out]. Sound for any operator, however coarse."""
+
+    lower: Tensor
+    upper: Tensor
+    arity: int = 1
+
+    def through(self, rows: Tensor) -> Backward:
+        negative = rows.clamp(max=0)
+        return (None,) * self.arity, dot(rows - negative, self.lower) + dot(negative, self.upper)
+
+    def to(self, dtype: torch.dtype) -> Constants:
+        return Constants(self.lower.to(dtype), self.upper.to(dtype), self.arity)

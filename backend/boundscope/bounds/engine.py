@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.bounds.alpha import AlphaSettings, BoundOf, optimised
 from boundscope.bounds.backward import BackwardPass, Rows
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.interval import Interval
@@ -27,6 +28,7 @@ from boundscope.sharding.weights import WeightStore, WholeWeights
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
+OPTIMISED = (Method.ALPHA_CROWN,)
 LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
 
 
@@ -52,6 +54,7 @@ class BoundEngine:
         monitor: Monitor | None = None,
         device: torch.device | None = None,
         chunk_rows: int | None = None,
+        alpha: AlphaSettings | None = None,
     ) -> None:
         self.network = network
         self.weights = weights
@@ -60,6 +63,7 @@ class BoundEngine:
         self.ranks = ranks or RankGroup()
         self.monitor = monitor or Monitor()
         self.device = device or torch.device("cpu")
+        self.alpha = alpha or AlphaSettings()
         self._chunk_rows = chunk_rows
 
     def alone(self) -> BoundEngine:
@@ -100,16 +104,31 @@ class BoundEngine:
         return context
 
     def margins(
-        self, context: BoxContext, constraints: Sequence[LinearConstraint], *, relax: bool = True
+        self, context: BoxContext, constraints: Sequence[LinearConstraint], method: Method = Method.CROWN
     ) -> Tensor:
         """Lower bound of each constraint's margin (left side minus bound) over the context's box: [R] float64.
 
-        The rows are merged into the network's last layers, so that what outputs share cancels.
+        The rows are merged into the network's last layers, so that what outputs share cancels. `ibp` stops at
+        the last non-linear nodes; the other methods go back to the input.
         """
+        goals = torch.tensor(
+            [round_up(c.bound) for c in constraints], dtype=torch.float64, device=self.device
+        )
 
         def bound(chunk: Chunk, count: int) -> Tensor:
-            rows = self._constraint_rows(constraints[chunk.start : chunk.stop], count)
-            return BackwardPass(context, relax=relax).lower(rows, count)
+            part = constraints[chunk.start : chunk.stop]
+            if method is Method.IBP:
+                return BackwardPass(context, relax=False).lower(self._constraint_rows(part, count), count)
+
+            def enough(lower: Tensor) -> bool:
+                return bool((lower[: len(part)] > goals[chunk.start : chunk.stop]).all())
+
+            return self._bounded(
+                context,
+                lambda one: one.lower(self._constraint_rows(part, count), count),
+                alpha=method in OPTIMISED,
+                enough=enough,
+            )
 
         lower = self._lower(len(constraints), bound, stage="margins")
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
@@ -141,6 +160,14 @@ class BoundEngine:
                 if len(wanted):
                     stage = f"{method} bounds of {producers[name].name if name in producers else name}"
                     context.tighten(name, self.element_bounds(context, name, wanted, stage))
+                if method in OPTIMISED:
+                    # Only what is still unstable after plain CROWN is worth the search.
+                    wanted = (
+                        rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
+                    )
+                    if len(wanted):
+                        better = self.element_bounds(context, name, wanted, stage, alpha=True)
+                        context.tighten(name, better)
             if name in producers:
                 unstable = (
                     int(rule.wanted(node.op, position, context.intervals[name]).sum())
@@ -149,8 +176,23 @@ class BoundEngine:
                 )
                 self._report(context, producers[name], name, unstable, method, case)
 
-    def element_bounds(self, context: BoxContext, name: str, wanted: Tensor, stage: str) -> Interval:
-        """CROWN bounds of the chosen elements (flat indices) of a tensor; the others keep their interval."""
+    def _bounded(
+        self,
+        context: BoxContext,
+        bound: BoundOf,
+        *,
+        alpha: bool,
+        enough: Callable[[Tensor], bool] | None,
+    ) -> Tensor:
+        """One chunk by plain CROWN, or with its relaxations optimised."""
+        if not alpha:
+            return bound(BackwardPass(context))
+        return optimised(context, bound, self.alpha, self.monitor, enough=enough)
+
+    def element_bounds(
+        self, context: BoxContext, name: str, wanted: Tensor, stage: str, *, alpha: bool = False
+    ) -> Interval:
+        """CROWN (or α-CROWN) bounds of the chosen elements (flat indices) of a tensor; the others keep theirs."""
         count = len(wanted)
 
         def bound(chunk: Chunk, rows: int) -> Tensor:
@@ -159,7 +201,9 @@ class BoundEngine:
             filled = index < chunk.stop
             element = wanted[torch.where(filled, index, 0) // 2]
             sign = torch.where(filled, 1.0 - 2.0 * (index % 2), 0.0).to(torch.float64)
-            return BackwardPass(context).lower_elements(name, element, sign)
+            return self._bounded(
+                context, lambda one: one.lower_elements(name, element, sign), alpha=alpha, enough=None
+            )
 
         pairs = self._lower(2 * count, bound, stage=stage).reshape(count, 2)
         interval = context.intervals[name]
@@ -303,6 +347,12 @@ def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:
     terms = len(constraint.output_indices) + len(constraint.input_indices)
     missed = Fraction(constraint.coeff_error) * Fraction(reach) * terms
     return round_down(Fraction(lower) - constraint.bound - missed)
+
+
+def round_up(value: Fraction) -> float:
+    """The least float64 at or above an exact number."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def round_down(value: Fraction) -> float:

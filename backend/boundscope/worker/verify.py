@@ -270,7 +270,7 @@ class _VerifyRun:
         constraints = [
             constraint for clause in open_clauses for constraint in case.clauses[clause].constraints
         ]
-        margins = engine.margins(context, constraints, relax=method is not Method.IBP).tolist()
+        margins = engine.margins(context, constraints, method).tolist()
         position = 0
         for clause in open_clauses:
             own = case.clauses[clause].constraints

@@ -107,7 +107,7 @@ class Witnesses:
         try:
             context = engine.context(enclosure, Method.IBP)
             negated = [_negated(constraint) for constraint in constraints]
-            greatest = (-engine.margins(context, negated, relax=False)).tolist()
+            greatest = (-engine.margins(context, negated, Method.IBP)).tolist()
         except BoundError:
             return False
         return all(

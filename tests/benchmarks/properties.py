@@ -77,7 +77,8 @@ def write(first: Path, second: Path, inputs: int, clauses: int) -> None:
 
 
 def boxes(text: str) -> object:
-    return vnnlib.compat.transform(vnnlib.parse_query_string(text))
+    transform: Callable[[object], object] = vnnlib.compat.transform
+    return transform(vnnlib.parse_query_string(text))
 
 
 def least(work: Callable[[], object], repeat: int) -> float:

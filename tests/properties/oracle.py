@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from boundscope.properties import Box, LinearConstraint, Property
 
-Tree = str | list["Tree"]
+Tree = Any  # str, or list of trees
 
 
 def text_of(path: Path) -> str:

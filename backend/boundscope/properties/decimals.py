@@ -63,9 +63,9 @@ def check_size(value: Fraction) -> Fraction:
 
 def exact_text(value: Fraction) -> str | None:
     """The decimal text equal to a rational, or None where its decimals never end."""
-    rest, twos, fives = value.denominator, 0, 0
-    while rest % 2 == 0:
-        rest, twos = rest // 2, twos + 1
+    fives = 0
+    twos = (value.denominator & -value.denominator).bit_length() - 1
+    rest = value.denominator >> twos
     while rest % 5 == 0:
         rest, fives = rest // 5, fives + 1
     if rest != 1:
@@ -79,11 +79,13 @@ def rounded_text(value: Fraction, *, up: bool, digits: int = 25, exact: bool = T
     whole = exact_text(value) if exact else None
     if whole is not None:
         return whole
-    size = abs(value)
-    order = len(str(size.numerator)) - len(str(size.denominator))
-    places = digits - order
-    scaled = value * Fraction(10) ** places
-    return _written(math.ceil(scaled) if up else math.floor(scaled), places)
+    numerator, denominator = value.numerator, value.denominator
+    places = digits - len(str(abs(numerator))) + len(str(denominator))
+    if places >= 0:
+        numerator *= 10**places
+    else:
+        denominator *= 10**-places
+    return _written(-(-numerator // denominator) if up else numerator // denominator, places)
 
 
 def rational_text(value: Fraction, limit: int = 60) -> str:

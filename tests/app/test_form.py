@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QGuiApplication
-from PySide6.QtWidgets import QComboBox
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QGuiApplication, QWheelEvent
+from PySide6.QtWidgets import QApplication, QComboBox
 from pytestqt.qtbot import QtBot
 
 from app.window_support import EXAMPLES, example_draft
@@ -68,6 +68,27 @@ def test_path_that_is_wrong_is_explained_beside_the_field(lone_window: MainWindo
     assert field.source is None
 
 
+def test_wrong_middle_of_a_ball_is_what_the_form_complains_of(
+    lone_window: MainWindow, tmp_path: Path
+) -> None:
+    lone_window.form.set_network(EXAMPLES / "networks" / "digits_mlp.onnx")
+    lone_window.form.set_center(tmp_path / "gone.npy")
+    assert "gone.npy is not there" in lone_window.form.problem
+    assert "gone.npy is not there" in lone_window.form._why.text()
+
+
+def test_scrolling_past_a_field_does_not_change_it(lone_window: MainWindow) -> None:
+    lone_window.form.network.line.setFocus()
+    for field in (lone_window.form.choices.timeout, lone_window.form.choices.method):
+        at = QPointF(field.rect().center())
+        keys, phase = Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase
+        event = QWheelEvent(
+            at, field.mapToGlobal(at), QPoint(), QPoint(0, 120), Qt.MouseButton.NoButton, keys, phase, False
+        )
+        QApplication.sendEvent(field, event)
+    assert lone_window.form.choices.options == Options()
+
+
 def test_draft_survives_the_form(lone_window: MainWindow, tmp_path: Path) -> None:
     center = tmp_path / "x.npy"
     np.save(center, np.zeros(4))
@@ -125,6 +146,21 @@ def test_read_back_in_words_and_tables_before_anything_runs(window: MainWindow, 
     assert back.clauses.rowCount() == 9
     assert back.inputs.item(0, 0).text() == "X_0"
     assert window.runs.ids == () or all(window.runs.info(each).kind == "verify" for each in window.runs.ids)
+
+
+def test_ball_is_read_back_with_its_numbers(window: MainWindow, qtbot: QtBot, tmp_path: Path) -> None:
+    center = tmp_path / "digit.npy"
+    np.save(center, np.full((1, 1, 8, 8), 0.5, dtype=np.float32))
+    network = EXAMPLES / "networks" / "digits_mlp.onnx"
+    window.form.set_draft(Draft(network, Ball(center, "0.125", 3, "0", "1")))
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000) as signal:
+        pass
+    assert signal.args[0].problems == ()
+    back = window.form.read_back
+    assert "ε-ball" in back.words
+    cells = [back.inputs.item(0, column).text() for column in (1, 2)]
+    assert [float(cell) for cell in cells] == [0.375, 0.625]
+    assert back.clauses.rowCount() == 9
 
 
 def test_property_that_does_not_fit_the_network_blocks_the_run(window: MainWindow, qtbot: QtBot) -> None:

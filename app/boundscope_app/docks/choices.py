@@ -159,15 +159,8 @@ def _explain(field: QWidget, name: str) -> None:
     field.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
 
-class _Combo(QComboBox):
-    """Leaves the wheel to the scroll area, so that scrolling a form changes no choice."""
-
-    def wheelEvent(self, event: object) -> None:
-        event.ignore()  # type: ignore[attr-defined]
-
-
 def _combo(texts: Mapping[str, tuple[str, str]], available: Iterable[str]) -> QComboBox:
-    combo = _Combo()
+    combo = QComboBox()
     model = QStandardItemModel(combo)
     usable = set(available)
     for value, (title, hint) in texts.items():

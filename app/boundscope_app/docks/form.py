@@ -26,7 +26,7 @@ from boundscope_app.docks.ball import BallForm
 from boundscope_app.docks.choices import Choices
 from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
 from boundscope_app.link_types import Inspection
-from boundscope_app.widgets.inputs import tint_inputs
+from boundscope_app.widgets.inputs import WheelGuard, tint_inputs
 from boundscope_app.widgets.primary import primary_style
 from boundscope_app.widgets.read_back import ReadBack
 from boundscope_app.widgets.source_field import SourceField
@@ -61,6 +61,7 @@ class FormDock(QDockWidget):
         self._why = QLabel()
         self._make_property_switch()
         self._lay_out()
+        self._guard = WheelGuard(self)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(INSPECT_AFTER_MS)

@@ -67,12 +67,12 @@ class SourceField(QWidget):
     def set_source(self, source: Source | None) -> None:
         """Show this file; a path is checked first, and what is wrong with it stands below."""
         problem = self._check(source) if isinstance(source, Path) else None
+        before = self._source, self._problem.text()
         self._problem.setText(problem or "")
         self._problem.setVisible(bool(problem))
         self._show(source)
-        new = None if problem else source
-        if new != self._source:
-            self._source = new
+        self._source = None if problem else source
+        if before != (self._source, self._problem.text()):
             self.changed.emit()
 
     def _check(self, path: Path) -> str | None:

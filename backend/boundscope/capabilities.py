@@ -5,7 +5,7 @@ from __future__ import annotations
 from boundscope.errors import UsageError
 from boundscope.protocol import Arithmetic, Engine, Method, Sharding, VerifyJob
 
-METHODS = (Method.IBP, Method.CROWN)
+METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
 ENGINES = (Engine.NATIVE,)
 SHARDINGS = (Sharding.NONE, Sharding.ROWS)
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)

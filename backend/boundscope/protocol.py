@@ -26,6 +26,7 @@ class Struct(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Fa
 
 class Method(enum.StrEnum):
     IBP = "ibp"
+    CROWN_IBP = "crown-ibp"
     CROWN = "crown"
     ALPHA_CROWN = "alpha-crown"
     COMPLETE = "complete"

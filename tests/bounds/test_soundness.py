@@ -73,7 +73,7 @@ def assert_contains(
             assert bool(inside.all()), f"{name} leaves its {method} interval"
 
 
-@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN])
 @SETTINGS
 @given(
     seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 1e-6, 0.05, 0.5, 3.0]), depth=st.integers(1, 4)
@@ -86,7 +86,7 @@ def test_fully_connected_values_lie_inside(
     assert_contains(network, box_around(centre, radius), method, Arithmetic.REAL, torch.float64, seed)
 
 
-@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN])
 @SETTINGS
 @given(seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 0.01, 0.3]), side=st.sampled_from([5, 6, 7]))
 def test_residual_convolutional_values_lie_inside(
@@ -97,7 +97,7 @@ def test_residual_convolutional_values_lie_inside(
     assert_contains(network, box_around(centre, radius), method, Arithmetic.REAL, torch.float64, seed)
 
 
-@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN])
 @SETTINGS
 @given(seed=st.integers(0, 10**6), radius=st.sampled_from([0.0, 1e-7, 0.02]))
 def test_float32_values_lie_inside_the_float32_bounds(

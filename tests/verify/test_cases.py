@@ -14,7 +14,7 @@ NAMES = {"sat": Verdict.VIOLATED, "unsat": Verdict.VERIFIED}
 NEEDS_OPERATORS = {"BND-01": ("Max", "Min"), "ONX-01": ("MaxPool",)}
 
 
-@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN])
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN])
 def test_every_case(cases: Path, method: Method) -> None:
     seen = 0
     for folder in sorted(path for path in cases.iterdir() if path.is_dir()):

@@ -28,6 +28,7 @@ from boundscope.sharding.weights import WeightStore, WholeWeights
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
+REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
 LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
 
@@ -79,8 +80,8 @@ class BoundEngine:
     def context(self, box: Box, method: Method, *, case: int = 0) -> BoxContext:
         """Intervals and relaxations of every tensor over a box.
 
-        `ibp` takes the intervals forward; `crown` first bounds the input of each non-linear node backward,
-        for those of its elements whose relaxation would not be exact.
+        `ibp` and `crown-ibp` take the intervals forward; `crown` first bounds the inputs of each non-linear node
+        backward, for those elements whose relaxation would not be exact; `alpha-crown` optimises these bounds.
 
         Raises:
             BoundError: a bound is not finite or crosses; names the tensor.
@@ -154,7 +155,7 @@ class BoundEngine:
         for position, name in enumerate(node.inputs):
             if name not in context.intervals:
                 continue
-            if method is not Method.IBP and name not in refined and context.quality[name] == "loose":
+            if method in REFINED and name not in refined and context.quality[name] == "loose":
                 refined.add(name)
                 wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
                 if len(wanted):

@@ -19,6 +19,7 @@ from boundscope.protocol import ConnectionFile
 LOG_NAME = "daemon.log"
 LOG_LIMIT_BYTES = 4 << 20
 _EXIT_HELD = 3  # another daemon was faster
+_started: list[subprocess.Popen[bytes]] = []  # they outlive us on purpose; those that have ended are reaped
 
 
 def ensure_local_daemon(home: Path | None = None, timeout_s: float = 15) -> ConnectionFile:
@@ -28,6 +29,7 @@ def ensure_local_daemon(home: Path | None = None, timeout_s: float = 15) -> Conn
     daemon's log, where it does not start within `timeout_s`.
     """
     home = (home or home_path()).expanduser().absolute()
+    _started[:] = [process for process in _started if process.poll() is None]
     deadline = time.monotonic() + timeout_s
     try:
         home.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -95,7 +97,7 @@ def _start(home: Path, deadline: float) -> ConnectionFile:
         code = process.poll()
         if code is None or code == _EXIT_HELD:
             if connection_path(home).exists() and (found := running_daemon(home)) is not None:
-                _disown(process)
+                _started.append(process)
                 return found
         else:
             raise DaemonError(f"the daemon did not start (status {code}):\n{_tail(log_path, begin)}")
@@ -103,12 +105,6 @@ def _start(home: Path, deadline: float) -> ConnectionFile:
     if process.poll() is None:
         process.terminate()
     raise DaemonError(f"the daemon did not start in time:\n{_tail(log_path, begin)}")
-
-
-def _disown(process: subprocess.Popen[bytes]) -> None:
-    """The daemon outlives us on purpose; keep Popen from complaining about that."""
-    if process.returncode is None:
-        process.returncode = 0
 
 
 def _tail(path: Path, begin: int) -> str:

@@ -46,6 +46,7 @@ JOIN_S = 25.0  # from the start to the hello of the last rank
 JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold disk under `import torch`)
 TERMINATE_AFTER_S = 5.0  # from the wish to cancel to SIGTERM
 KILL_AFTER_S = 10.0  # from the wish to cancel to SIGKILL
+UNKILLABLE_S = 10.0  # for a killed rank that hangs inside the kernel; the job is not kept waiting longer
 SETTLE_S = 0.25  # from the launcher's end to the judgement, for what is still on the wire
 
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
@@ -234,9 +235,9 @@ class JobRun:
         if self._exited_s is None:
             self._exited_s = now
             self.kill()  # whatever a killed launcher left
-        if now - self._exited_s < SETTLE_S or any(
-            rank.mark and rank.mark.alive for rank in self._ranks.values()
-        ):
+        waited = now - self._exited_s
+        alive = any(rank.mark and rank.mark.alive for rank in self._ranks.values())
+        if waited < SETTLE_S or (alive and waited < UNKILLABLE_S):
             return None
         before = self._oom_kills
         after = oom_kills()

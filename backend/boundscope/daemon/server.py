@@ -155,7 +155,7 @@ class Daemon:
         if self._trouble is not None:
             return now - self._trouble[0] >= RETRY_S
         since = self._store.staged_since
-        return (since is not None and now - since >= COMMIT_S) or bool(self._changes)
+        return bool(self._changes) if since is None else now - since >= COMMIT_S
 
     def _stopped(self, now: float) -> bool:
         """Cancel running jobs, with more force as time passes; whether all have ended and are committed."""

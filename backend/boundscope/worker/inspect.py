@@ -16,6 +16,7 @@ from boundscope.worker.observer import Observer
 
 if TYPE_CHECKING:
     from boundscope.network.graph import Network
+    from boundscope.properties.types import Property
 
 
 def main(folder: Path) -> NoReturn:
@@ -51,19 +52,20 @@ def inspect_files(
         NetworkError, PropertyError: a file that cannot be read, or a property that does not fit the network.
     """
     is_file = job.property is not None and not isinstance(job.property, EpsilonBall)
-    if is_file and property_path is not None:
-        _emit_property_file(property_path, monitor)
+    given = _emit_property_file(property_path, monitor) if is_file and property_path is not None else None
     network = None if network_path is None else _emit_network(network_path, monitor)
     if job.property is not None and property_path is not None and network is not None:
-        _check_fit(job.property, property_path, network, monitor)
+        _check_fit(job.property, property_path, given, network, monitor)
     if network is not None:
         _emit_unsupported(network, monitor)
 
 
-def _emit_property_file(path: Path, monitor: Monitor) -> None:
+def _emit_property_file(path: Path, monitor: Monitor) -> Property:
     from boundscope.properties import read_property, summarize
 
-    monitor.emit(summarize(read_property(path)))
+    given = read_property(path)
+    monitor.emit(summarize(given))
+    return given
 
 
 def _emit_network(path: Path, monitor: Monitor) -> Network:
@@ -75,7 +77,10 @@ def _emit_network(path: Path, monitor: Monitor) -> Network:
     return network
 
 
-def _check_fit(source: PropertySource, path: Path, network: Network, monitor: Monitor) -> None:
+def _check_fit(
+    source: PropertySource, path: Path, given: Property | None, network: Network, monitor: Monitor
+) -> None:
+    """Build an ε-ball for the network; for a file, read it again with the network's counts where they differ."""
     from boundscope.properties import ball_property, read_property, summarize
 
     if isinstance(source, EpsilonBall):
@@ -83,12 +88,14 @@ def _check_fit(source: PropertySource, path: Path, network: Network, monitor: Mo
             raise NetworkError(
                 f"an ε-ball needs a network with one input; this one has {len(network.inputs)}"
             )
-        ball = ball_property(
-            source, path, input_shape=network.inputs[0].shape, output_count=network.output_count
+        shape = network.inputs[0].shape
+        monitor.emit(
+            summarize(ball_property(source, path, input_shape=shape, output_count=network.output_count))
         )
-        monitor.emit(summarize(ball))
-    else:
-        read_property(path, input_count=network.input_count, output_count=network.output_count)
+        return
+    counts = (network.input_count, network.output_count)
+    if given is None or (given.input_count, given.output_count) != counts:
+        read_property(path, input_count=counts[0], output_count=counts[1])
 
 
 def _emit_unsupported(network: Network, monitor: Monitor) -> None:

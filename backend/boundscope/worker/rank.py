@@ -7,11 +7,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, JobSpec, read_spec
-from boundscope.errors import BoundscopeError, CancelledError
+from boundscope.errors import BoundscopeError, CancelledError, RankFailedError
 from boundscope.monitor import Monitor
 from boundscope.protocol import Failure, VerifyJob, VerifyResult
 from boundscope.worker import process
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 Entry = Callable[[VerifyJob, JobFiles, Monitor, "RankGroup"], VerifyResult]
 
 JOIN_S = 25.0
+PATIENCE_S = 600.0  # beyond the job's time limit, which ends it in order
 
 
 def main(folder: Path) -> NoReturn:
@@ -94,7 +96,7 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     entry: Entry = getattr(importlib.import_module(module), function)
     assert isinstance(spec.job, VerifyJob), "only verify jobs run in ranks"
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    join(spec.ranks)
+    join(spec.ranks, spec.job.timeout_s + PATIENCE_S)
     ranks = RankGroup.of_process_group()
     files = JobFiles(network=Path(spec.network or ""), property=Path(spec.property or ""))
     observer.begin(spec.job.timeout_s)
@@ -106,20 +108,33 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     torch.distributed.destroy_process_group()
 
 
-def join(size: int) -> None:
-    """Meet the other ranks: NCCL for tensors on GPUs, gloo on loopback for those on the CPU."""
-    import datetime
+def join(size: int, patience_s: float) -> None:
+    """Meet the other ranks within JOIN_S; after that, one may wait `patience_s` for another in a collective.
 
+    NCCL carries tensors on GPUs, gloo (on loopback) those on the CPU.
+    """
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
     backend = "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
-    dist.init_process_group(backend, timeout=datetime.timedelta(seconds=JOIN_S))
-    if dist.get_world_size() != size:
-        raise BoundscopeError(f"the job has {size} ranks but {dist.get_world_size()} met")
+    store, rank, found = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))
+    if found != size:
+        raise RankFailedError(f"the job has {size} ranks but {found} were started")
+    store.set(f"here {rank}", b"")
+    try:
+        store.wait([f"here {each}" for each in range(size)], timedelta(seconds=JOIN_S))
+    except dist.DistStoreError:
+        missing = ", ".join(str(each) for each in range(size) if not store.check([f"here {each}"]))
+        raise RankFailedError(
+            f"rank {missing} never joined: rank {rank} waited {JOIN_S:g} s for it"
+        ) from None
+    dist.init_process_group(
+        backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=patience_s)
+    )
 
 
 if __name__ == "__main__":

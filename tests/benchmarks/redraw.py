@@ -116,7 +116,11 @@ def main() -> None:
         process = psutil.Process()
         small = filled(200, options.curves)
         view.set_run(None, small)
-        small_step = view_step(app, view, small, 0)
+
+        def small_step() -> None:
+            view.redraw()
+            view.plot.figure.viewport().repaint()
+
         for _ in range(200):
             small_step()
         before = process.memory_info().rss

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyqtgraph as pg
 from PySide6.QtCore import QEvent, QPointF, QRectF, Qt, Signal
-from PySide6.QtGui import QColor, QFontMetricsF, QPainter, QResizeEvent
+from PySide6.QtGui import QColor, QFontMetricsF, QKeyEvent, QPainter, QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QGraphicsWidget, QStyleOptionGraphicsItem, QWidget
 
 from boundscope_app.plots.panel import Panel
@@ -231,6 +231,34 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
         self.arrange()
         self.scene().prepareForPaint()
         self.scene().render(painter, self._size, self._size, Qt.AspectRatioMode.IgnoreAspectRatio)
+
+    # ------------------------------------------------------------ keyboard and focus
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Left and Right move the cursor (with Shift ten times as far), Space pins, Home undoes the zoom."""
+        panels = self.visible_panels()
+        step = {Qt.Key.Key_Left: -0.01, Qt.Key.Key_Right: 0.01}.get(Qt.Key(event.key()))
+        if not panels or (step is None and event.key() not in (Qt.Key.Key_Space, Qt.Key.Key_Home)):
+            super().keyPressEvent(event)
+            return
+        low, high = panels[0].box.viewRange()[0]
+        now = panels[0].cursor_s
+        if step is not None:
+            far = 10 if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else 1
+            at = (low if step > 0 else high) if now is None else now + step * far * (high - low)
+            self.hovered.emit(panels[0], min(max(at, low), high))
+        elif event.key() == Qt.Key.Key_Home:
+            self.show_all()
+        elif now is not None:
+            self.clicked.emit(panels[0], now, 0.005 * (high - low))
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        super().paintEvent(event)
+        if self.hasFocus():
+            painter = QPainter(self.viewport())
+            painter.setPen(QColor(self.style_.theme.accent))
+            painter.drawRect(self.viewport().rect().adjusted(0, 0, -1, -1))
+            painter.end()
 
     # ------------------------------------------------------------ pointer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -60,8 +61,11 @@ class View(QWidget):
         bar.setSpacing(6)
         self.controls.setSpacing(8)
         bar.addLayout(self.controls, 1)
-        bar.addWidget(self._menu_button("Copy", (self.copy_data_action, self.copy_image_action)))
-        bar.addWidget(self._menu_button("Export", (self.png_action, self.svg_action, self.csv_action)))
+        self.copy_menu, self.export_menu = QMenu(self), QMenu(self)
+        self.copy_menu.addActions((self.copy_data_action, self.copy_image_action))
+        self.export_menu.addActions((self.png_action, self.svg_action, self.csv_action))
+        bar.addWidget(self._menu_button("Copy", self.copy_menu))
+        bar.addWidget(self._menu_button("Export", self.export_menu))
         self._empty = QLabel(alignment=Qt.AlignmentFlag.AlignCenter, wordWrap=True)
         self._empty.setProperty("role", "muted")
         self._empty.setMargin(24)
@@ -76,7 +80,7 @@ class View(QWidget):
         self._show_state()
 
     def _make_actions(self) -> None:
-        def action(text: str, slot: object) -> QAction:
+        def action(text: str, slot: Callable[[], object]) -> QAction:
             result = QAction(text, self)
             result.triggered.connect(slot)
             return result
@@ -87,14 +91,12 @@ class View(QWidget):
         self.svg_action = action("Export SVG…", lambda: self._export_dialog("svg"))
         self.csv_action = action("Export CSV…", self._csv_dialog)
 
-    def _menu_button(self, text: str, actions: tuple[QAction, ...]) -> QToolButton:
+    def _menu_button(self, text: str, menu: QMenu) -> QToolButton:
         button = QToolButton(popupMode=QToolButton.ToolButtonPopupMode.InstantPopup)
         button.setText(f"{text} \u25be")
         button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         button.setAccessibleName(f"{text} {self.title}")
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        menu = QMenu(button)
-        menu.addActions(actions)
         button.setMenu(menu)
         return button
 
@@ -245,8 +247,8 @@ class View(QWidget):
         menu.addActions((self.copy_data_action, self.copy_image_action))
         menu.addSeparator()
         menu.addActions((self.png_action, self.svg_action, self.csv_action))
-        menu.exec(event.globalPos())
-        menu.deleteLater()
+        menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        menu.popup(event.globalPos())
 
     def extend_menu(self, menu: QMenu) -> None:
         """Add the view's own entries on top of the context menu."""
@@ -256,24 +258,25 @@ class View(QWidget):
         if dialog.exec():
             choice = dialog.choice()
             if kind == "png":
-                self._tell(
+                self.tell(
                     lambda: self.export_png(
                         choice.path, width_px=choice.width_px, scale=choice.scale, theme=choice.theme
                     )
                 )
             else:
-                self._tell(lambda: self.export_svg(choice.path, width_px=choice.width_px, theme=choice.theme))
+                self.tell(lambda: self.export_svg(choice.path, width_px=choice.width_px, theme=choice.theme))
         dialog.deleteLater()
 
     def _csv_dialog(self) -> None:
         name = f"{file_stem(self.info)}_{self.view_id}.csv"
         path, _ = QFileDialog.getSaveFileName(self, f"Export {self.title} as CSV", name, "CSV (*.csv)")
         if path:
-            self._tell(lambda: self.export_csv(path))
+            self.tell(lambda: self.export_csv(path))
 
-    def _tell(self, work: object) -> None:
+    def tell(self, work: Callable[[], object]) -> None:
+        """Do the work; where it fails, say why."""
         try:
-            work()  # type: ignore[operator]
+            work()
         except BoundscopeError as error:
             QMessageBox.warning(self, f"Export {self.title}", str(error))
 

@@ -61,6 +61,7 @@ class BoundGapView(TimeView):
         self.reset_time()
 
     def theme_changed(self) -> None:
+        super().theme_changed()
         self.plot.set_style(live_style(themes.current()))
 
     def choice(self) -> GapChoice:
@@ -70,13 +71,14 @@ class BoundGapView(TimeView):
         front = worst[:FRONT]
         return GapChoice(tuple(worst), self._slots.assign(front), self.scale.currentIndex() == 0, self.pins)
 
-    def draw(self) -> None:
-        assert self.record is not None
-        self.model.update(self.record)
+    def take_new(self, record: JobRecord) -> bool:
+        self.model.update(record)
+        return bool(self.model.changed)
+
+    def plot_all(self) -> None:
         choice = self.choice()
         self.plot.show(self.model, choice)
         self._fill_list(choice)
-        self.show_reading()
 
     def _fill_list(self, choice: GapChoice) -> None:
         theme = themes.current()
@@ -114,7 +116,7 @@ class BoundGapView(TimeView):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         assert self.record is not None
         high = height or round(width * ASPECT)
-        self.model.update(self.record)
+        self.take()
         choice = self.choice()
         style = paper_style(theme, scale)
         if self._paper is None:

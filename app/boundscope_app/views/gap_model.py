@@ -25,6 +25,8 @@ class Bound:
         self._values: list[float] = []
         self._ordered = True
         self._thin: tuple[int, FloatArray, FloatArray] | None = None
+        self._last_s = -math.inf
+        self.last: float | None = None
         self.low = float("inf")
         self.high = float("-inf")
 
@@ -36,6 +38,8 @@ class Bound:
                 self._values.append(value)
                 if math.isfinite(value):
                     self.low, self.high = min(self.low, value), max(self.high, value)
+                    if time_s >= self._last_s:
+                        self._last_s, self.last = time_s, value
         self._x.follow(self._times)
         self._y.follow(self._values)
 
@@ -66,8 +70,10 @@ class Bound:
 
     def at(self, time_s: float | None) -> float | None:
         """The value that holds at this time (None: at the end)."""
+        if time_s is None:
+            return self.last
         x, y = self.arrays()
-        return last_before(x, y, float("inf") if time_s is None else time_s)
+        return last_before(x, y, time_s)
 
 
 @dataclass

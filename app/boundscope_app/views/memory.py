@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QComboBox, QSplitter, QWidget
 
+from boundscope.protocol import VerifyResult
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.panel import Panel
@@ -35,6 +36,7 @@ class MemoryView(TimeView):
         self.model = MemoryModel()
         self._paper: MemoryPlot | None = None
         self._hovered_rank: int | None = None
+        self._result: VerifyResult | None = None
         self.plot = MemoryPlot(live_style(themes.current()))
         self.fit = QComboBox()
         self.fit.addItems(("Scale: automatic", "Scale: ledger", "Scale: resident", "Scale: limit"))
@@ -62,6 +64,7 @@ class MemoryView(TimeView):
         self.reset_time()
 
     def theme_changed(self) -> None:
+        super().theme_changed()
         self.plot.set_style(live_style(themes.current()))
 
     def choice(self) -> MemoryChoice:
@@ -72,12 +75,15 @@ class MemoryView(TimeView):
         ranks = self.model.fullest(checked, MOST_PANELS)
         return MemoryChoice(ranks, Fit(self.fit.currentIndex()), self.pins, peaks)
 
-    def draw(self) -> None:
-        assert self.record is not None
-        self.model.update(self.record)
+    def take_new(self, record: JobRecord) -> bool:
+        grew = self.model.update(record)
+        ended = record.result is not self._result
+        self._result = record.result
+        return grew or ended
+
+    def plot_all(self) -> None:
         self.plot.show(self.model, self.choice())
         self.cursor_moved()
-        self.show_reading()
 
     def cursor_moved(self) -> None:
         rows = []
@@ -99,7 +105,7 @@ class MemoryView(TimeView):
         """The samples of the ranks shown."""
         if self.record is None:
             return ()
-        self.model.update(self.record)
+        self.take()
         shown = set(self.choice().ranks)
         whole = self.record.memory_table()
         return (Table(whole.name, whole.columns, tuple(row for row in whole.rows if row[0] in shown)),)
@@ -107,7 +113,7 @@ class MemoryView(TimeView):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         assert self.record is not None
         high = height or round(width * ASPECT)
-        self.model.update(self.record)
+        self.take()
         style = paper_style(theme, scale)
         if self._paper is None:
             self._paper = MemoryPlot(style)

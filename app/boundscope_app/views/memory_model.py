@@ -60,9 +60,13 @@ class MemoryModel:
     def __init__(self) -> None:
         self.ranks: dict[int, RankMemorySeries] = {}
 
-    def update(self, record: JobRecord) -> None:
-        for rank in sorted(record.memory):
-            self.ranks.setdefault(rank, RankMemorySeries()).update(record.memory[rank])
+    def update(self, record: JobRecord) -> bool:
+        """Take what is new; whether there was anything."""
+        ranks = sorted(record.memory)
+        grown = [
+            self.ranks.setdefault(rank, RankMemorySeries()).update(record.memory[rank]) for rank in ranks
+        ]
+        return any(grown)
 
     @property
     def end_s(self) -> float:

@@ -7,11 +7,12 @@ from abc import abstractmethod
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QSizePolicy, QToolButton, QVBoxLayout, QWidget
 
+from boundscope.records import JobRecord
 from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.plots.figure import Figure
 from boundscope_app.views.base import View
 
-HINT = "Point at the plot to read it; click to pin a reading; drag and scroll to zoom."
+HINT = "Point at the plot to read it; click to pin a reading; drag to move, scroll to zoom. Keys: ← → Space Home."
 
 
 class TimeView(View):
@@ -21,6 +22,7 @@ class TimeView(View):
         super().__init__(parent)
         self.time_cursor = TimeCursor(self)
         self._figure: Figure | None = None
+        self._stale = True
         self._reading = QLabel()
         self._reading.setTextFormat(self._reading.textFormat().PlainText)
         self._reading.setContentsMargins(8, 2, 8, 4)
@@ -89,7 +91,10 @@ class TimeView(View):
         return tuple(self.time_cursor.pins)
 
     def reset_time(self) -> None:
-        """Another run: no zoom."""
+        """Another run: no zoom, no pins."""
+        self._stale = True
+        self.time_cursor.move(None)
+        self.time_cursor.clear_pins()
         if self._figure is not None:
             self._figure.show_all()
 
@@ -119,8 +124,32 @@ class TimeView(View):
         self._reading.setText(text)
         self._reading.setToolTip(text)
 
+    @abstractmethod
+    def take_new(self, record: JobRecord) -> bool:
+        """Take what is new in the record into the model; whether there was anything."""
+
+    @abstractmethod
+    def plot_all(self) -> None:
+        """Draw the model."""
+
+    def take(self) -> None:
+        """Bring the model up to date, whoever asks, so that the next drawing knows whether it must draw."""
+        assert self.record is not None
+        self._stale = self.take_new(self.record) or self._stale
+
+    def draw(self) -> None:
+        self.take()
+        if self._stale:
+            self._stale = False
+            self.plot_all()
+            self.show_reading()
+
+    def theme_changed(self) -> None:
+        self._stale = True
+
     def redraw(self) -> None:
         """Draw again because a choice of the view changed."""
+        self._stale = True
         self.mark_dirty()
         if self.isVisible():
             self.refresh()

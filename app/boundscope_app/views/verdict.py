@@ -2,18 +2,40 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QUrl
-from PySide6.QtGui import QAction, QGuiApplication, QResizeEvent, QTextDocument
-from PySide6.QtWidgets import QHBoxLayout, QLabel, QMenu, QProgressBar, QTextBrowser, QVBoxLayout, QWidget
+from pathlib import Path
 
+from PySide6.QtCore import QMarginsF, QUrl
+from PySide6.QtGui import (
+    QAction,
+    QGuiApplication,
+    QPageLayout,
+    QPageSize,
+    QPdfWriter,
+    QResizeEvent,
+    QTextDocument,
+)
+from PySide6.QtWidgets import (
+    QFileDialog,
+    QHBoxLayout,
+    QLabel,
+    QMenu,
+    QProgressBar,
+    QTextBrowser,
+    QVBoxLayout,
+    QWidget,
+)
+
+from boundscope.errors import BoundscopeError
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
-from boundscope_app.views.text import seconds
+from boundscope_app.views.text import file_stem, seconds
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, verdict_text
+
+PDF_WIDTH_PX = 680
 
 
 class VerdictView(View):
@@ -46,6 +68,9 @@ class VerdictView(View):
         self.browser.setFrameShape(self.browser.Shape.NoFrame)
         self.browser.document().setDocumentMargin(16)
         self.browser.setAccessibleName("Verdict page")
+        self.pdf_action = QAction("Export PDF…", self)
+        self.pdf_action.triggered.connect(self._pdf_dialog)
+        self.export_menu.addAction(self.pdf_action)
         self.copy_command_action = QAction("Copy command line", self)
         self.copy_command_action.triggered.connect(self.copy_command)
         content = QWidget()
@@ -113,11 +138,44 @@ class VerdictView(View):
         if self.record is not None and self.record.result is not None:
             QGuiApplication.clipboard().setText(self.record.result.command)
 
+    def export_pdf(self, path: Path | str) -> None:
+        """Write the page as A4 PDF with selectable text; raises BoundscopeError where it cannot be written."""
+        assert self.record is not None
+        target = Path(path)
+        if not target.parent.is_dir():
+            raise BoundscopeError(f"cannot write {target}: there is no folder {target.parent}")
+        writer = QPdfWriter(str(target))
+        writer.setPageSize(QPageSize(QPageSize.PageSizeId.A4))
+        writer.setPageMargins(QMarginsF(15, 15, 15, 15), QPageLayout.Unit.Millimeter)
+        writer.setResolution(96)
+        writer.setTitle(f"{self.title}: {self.caption}")
+        paper = self._paper(themes.LIGHT, PDF_WIDTH_PX)
+        paper.setPageSize(writer.pageLayout().paintRectPixels(96).size().toSizeF())
+        paper.print_(writer)
+        if not target.is_file() or target.stat().st_size == 0:
+            raise BoundscopeError(f"cannot write {target}: check that the file can be written")
+
+    def _paper(self, theme: Theme, width: int) -> QTextDocument:
+        """The whole page as a document of its own."""
+        assert self.record is not None
+        text = verdict_text(self.info, self.record, theme, with_progress=True, width=width)
+        paper = document("", theme)
+        _add_images(paper, text)
+        fill_document(paper, text.markup, theme)
+        return paper
+
+    def _pdf_dialog(self) -> None:
+        name = f"{file_stem(self.info)}_{self.view_id}.pdf"
+        path, _ = QFileDialog.getSaveFileName(self, "Export the verdict as PDF", name, "PDF (*.pdf)")
+        if path:
+            self.tell(lambda: self.export_pdf(path))
+
     def extend_menu(self, menu: QMenu) -> None:
         copy = menu.addAction("Copy selected text", self.browser.copy)
         copy.setEnabled(self.browser.textCursor().hasSelection())
         self.copy_command_action.setEnabled(self.record is not None and self.record.result is not None)
         menu.addAction(self.copy_command_action)
+        menu.addAction(self.pdf_action)
         menu.addSeparator()
 
     def tables(self) -> tuple[Table, ...]:
@@ -136,12 +194,7 @@ class VerdictView(View):
         return tuple(tables)
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
-        assert self.record is not None
-        text = verdict_text(self.info, self.record, theme, with_progress=True, width=width)
-        paper = document("", theme)
-        _add_images(paper, text)
-        fill_document(paper, text.markup, theme)
-        return document_page(paper, width, height or round(width * ASPECT), theme.base)
+        return document_page(self._paper(theme, width), width, height or round(width * ASPECT), theme.base)
 
 
 def _add_images(target: QTextDocument, text: VerdictText) -> None:

@@ -6,12 +6,14 @@ import itertools
 import math
 
 import numpy as np
+import pytest
 from PySide6.QtCore import QPointF, Qt
 from pytestqt.qtbot import QtBot
 
 from app.views import sample_records as samples
 from boundscope.protocol import EventRecord, GapPoint
 from boundscope.records import JobRecord
+from boundscope_app import theme
 from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.plots.scale import SignedLogScale
 from boundscope_app.views import BoundGapView, MemoryView
@@ -207,3 +209,41 @@ def test_without_any_lower_bound_the_least_margin_seen_leads(qtbot: QtBot) -> No
         qtbot, samples.record_of([gap(1, None, 0.5, 0), gap(1, None, -0.25, 1), gap(1, None, None, 2)])
     )
     assert "Worst: clause 1, no lower bound yet; margin ≤ −0.25 was seen" in header(view)
+
+
+def test_nothing_is_drawn_again_while_only_other_things_are_said(
+    qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = samples.record_of(samples.gap_events(3))
+    view = shown(qtbot, record)
+    drawn: list[int] = []
+    show = view.plot.show
+    monkeypatch.setattr(view.plot, "show", lambda model, choice: (drawn.append(1), show(model, choice)))
+    view.mark_dirty()
+    view.refresh()
+    assert drawn == []
+    view.set_run(samples.job_info(), record)
+    record.apply(EventRecord(number=record.last_number + 1, time_s=0, rank=0, event=gap(9.0, 1.0)[1]))
+    view.tables()
+    view.page(800, None, theme.LIGHT, 1.0)
+    view.refresh()
+    assert drawn == [1]
+    theme.notifier.changed.emit()
+    assert drawn == [1, 1]
+
+
+def test_keys_move_the_cursor_pin_and_undo_the_zoom(qtbot: QtBot) -> None:
+    view = shown(qtbot, samples.record_of(samples.gap_events(3)))
+    figure = view.plot.figure
+    for _ in range(3):
+        qtbot.keyClick(figure, Qt.Key.Key_Right)
+    first = view.time_cursor.time_s
+    assert first is not None
+    qtbot.keyClick(figure, Qt.Key.Key_Right, Qt.KeyboardModifier.ShiftModifier)
+    assert view.time_cursor.time_s is not None
+    assert view.time_cursor.time_s > first
+    qtbot.keyClick(figure, Qt.Key.Key_Space)
+    assert view.time_cursor.pins == [view.time_cursor.time_s]
+    view.plot.panel.show_range(((0.0, 1.0), (0.0, 1.0)))
+    qtbot.keyClick(figure, Qt.Key.Key_Home)
+    assert not figure.zoomed

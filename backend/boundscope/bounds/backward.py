@@ -10,7 +10,7 @@ from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, NodeFacts
 from boundscope.bounds.operators.relaxation import Relaxation
-from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
+from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.network.graph import Node
 
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
@@ -19,8 +19,8 @@ Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 class BackwardPass:
     """Lower bounds of R linear functions of tensors, over the context's box.
 
-    Coefficients are float64 and every rounding of the pass itself is bounded and subtracted, so that a bound
-    is a bound of the real number and not of what float64 made of it.
+    Every rounding of the pass itself is bounded and subtracted, so that a bound is a bound of the real number and
+    not of what floating point made of it, in a float32 pass as in a float64 one.
 
     A `search` pass instead runs in float32, takes no account of rounding, and can be differentiated in its
     `thetas`: it looks for good free parameters, whose bound a pass of the first kind then proves.
@@ -33,6 +33,7 @@ class BackwardPass:
         relax: bool = True,
         thetas: Mapping[str, Tensor] | None = None,
         search: bool = False,
+        dtype: torch.dtype = torch.float64,
     ) -> None:
         """
         Args:
@@ -40,12 +41,14 @@ class BackwardPass:
             relax: False lets rows stop at the first non-linear node and use the interval of its output.
             thetas: for non-linear nodes by name, free parameters of their relaxation, [R, *P] of each row's own.
             search: see the class.
+            dtype: of the coefficients, float32 or float64; constants and what is subtracted are float64.
         """
         self._context = context
         self._relax = relax
         self._thetas = thetas or {}
         self._rigorous = not search
-        self._dtype = torch.float32 if search else torch.float64
+        self._dtype = torch.float32 if search else dtype
+        self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
         self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
 
     def lower(self, rows: Rows, count: int) -> Tensor:
@@ -54,7 +57,7 @@ class BackwardPass:
         A tensor named in `rows` must have been reached by the context already.
         """
         rows = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
-        return self._finish(rows, _Total(count, self._context.device, self._dtype))
+        return self._finish(rows, _Total(count, self._context.device, self._rigorous))
 
     def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
         """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
@@ -65,7 +68,7 @@ class BackwardPass:
             signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64.
         """
         context = self._context
-        total = _Total(len(elements), context.device, self._dtype)
+        total = _Total(len(elements), context.device, self._rigorous)
         signs = signs.to(self._dtype)
         node = next(node for node in context.network.nodes if name in node.outputs)
         rule = context.rule(node)
@@ -74,9 +77,9 @@ class BackwardPass:
                 selected = rule.select(view, elements, signs)
             if selected is not None:
                 parts, constant = selected
-                (slack,) = context.facts[node.name].slack
+                (slack,) = context.facts[node.name].slack(self._engine)
                 if slack is not None and self._rigorous:
-                    total.error += slack.flatten()[elements] * signs.abs()
+                    total.error += slack.flatten()[elements] * signs.abs().double()
                 total.add(constant)
                 return self._finish(self._by_name(node.inputs, parts, total), total)
         shape = context.network.tensors[name].shape
@@ -125,18 +128,23 @@ class BackwardPass:
         self.relaxed_nodes.append(node)
         theta = self._thetas.get(node.name)
         if theta is None:
-            return default if self._rigorous else default.to(self._dtype)
+            return default.to(self._dtype)
         with self._context.view(node) as view:
             relaxation = self._context.rule(node).relax(view, theta.to(torch.float64))
-        return relaxation if self._rigorous else relaxation.to(self._dtype)
+        return relaxation.to(self._dtype)
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
         if not self._rigorous:
             return
-        for coefficients, slack in zip(outputs, facts.slack, strict=True):
+        for coefficients, slack in zip(outputs, facts.slack(self._engine), strict=True):
             if coefficients is not None and slack is not None:
-                absolute = self._context.ledger.hold(coefficients.abs(), "workspace")
-                total.error += absolute.flatten(1) @ slack.flatten()
+                self._charge_sum(coefficients, slack, total)
+
+    def _charge_sum(self, coefficients: Tensor, slack: Tensor, total: _Total) -> None:
+        """Subtract Σ |coefficients|·slack; its own rounding, of any order, is less than the inflation."""
+        absolute = self._context.ledger.hold(coefficients.abs(), "workspace").flatten(1)
+        inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
+        total.error += (absolute @ slack.flatten().to(self._dtype)).double() * inflation
 
     def _by_name(
         self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total
@@ -157,36 +165,39 @@ class BackwardPass:
         joined = self._context.ledger.hold(before + coefficients, "rows")
         pending[name] = joined
         if self._rigorous:
-            magnitude = self._context.intervals[name].magnitude.flatten()
-            total.error += (joined.abs().flatten(1) @ magnitude) * (ENGINE.unit * INFLATION)
+            unit = self._engine.unit * INFLATION
+            self._charge_sum(joined, self._context.intervals[name].magnitude * unit, total)
 
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
         interval = self._context.intervals[name]
         flat = coefficients.flatten(1)
-        lower, upper = interval.lower.flatten().to(self._dtype), interval.upper.flatten().to(self._dtype)
+        if self._rigorous:
+            flat = flat.double()
+        lower, upper = (end.flatten().to(flat.dtype) for end in (interval.lower, interval.upper))
         total.add(flat.clamp(min=0) @ lower + flat.clamp(max=0) @ upper)
-        if not self._rigorous:
-            return
-        magnitude = flat.abs() @ interval.magnitude.flatten()
-        total.error += magnitude * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION)
+        if self._rigorous:
+            magnitude = flat.abs() @ interval.magnitude.flatten()
+            total.error += magnitude * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION)
 
 
 class _Total:
     """Running sum of constants [R] and of everything that must be subtracted for rounding [R]."""
 
-    def __init__(self, count: int, device: torch.device, dtype: torch.dtype) -> None:
-        self.value = torch.zeros(count, dtype=dtype, device=device)
-        self.error = torch.zeros(count, dtype=torch.float64, device=device)
+    def __init__(self, count: int, device: torch.device, rigorous: bool) -> None:
+        self._rigorous = rigorous
+        self.value = torch.zeros(count, dtype=torch.float64, device=device)
+        self.error = torch.zeros_like(self.value)
 
     def add(self, part: Tensor | None) -> None:
         if part is None:
             return
         self.value = self.value + part
-        self.error += self.value.detach().abs() * ENGINE.unit
+        if self._rigorous:
+            self.error += self.value.abs() * ENGINE.unit
 
     def lower(self) -> Tensor:
         """[R]; of a search pass, the plain sum."""
-        if self.value.dtype != torch.float64:
+        if not self._rigorous:
             return self.value
         error = self.error * INFLATION
         bound = self.value - error

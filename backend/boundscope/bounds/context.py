@@ -22,12 +22,40 @@ from boundscope.properties.types import Box
 from boundscope.sharding.weights import WeightStore
 
 
+@dataclass(frozen=True)
+class Effort:
+    """What carrying rows through a node costs in rounding: `terms` products a coefficient, `elements` in a constant's
+    sum, of total size `magnitude` [*S_out] per unit of coefficient."""
+
+    magnitude: Tensor
+    terms: int
+    elements: int
+
+    def slack(self, engine: RoundingModel) -> Tensor:
+        """Largest error of one pass per unit of coefficient. Float32 passes sum their constants in float64."""
+        count = self.terms if engine.unit > ENGINE.unit else max(self.terms, self.elements)
+        return self.magnitude * (gamma(count + 8, engine.unit) * INFLATION) + engine.absolute(count)
+
+
 @dataclass
 class NodeFacts:
-    """What a backward pass needs to know of a node: slack per output [*S_out], and its relaxation if it has one."""
+    """What a backward pass needs to know of a node, for each of its outputs.
 
-    slack: tuple[Tensor | None, ...]
+    `deployed` [*S_out] is what the deployed arithmetic may add to the output; `efforts` tell the engine's own
+    rounding; `relaxation` is there where the node is not linear.
+    """
+
+    deployed: tuple[Tensor | None, ...]
+    efforts: tuple[Effort | None, ...]
     relaxation: Relaxation | None = None
+    _slack: dict[float, tuple[Tensor | None, ...]] = field(default_factory=dict)
+
+    def slack(self, engine: RoundingModel) -> tuple[Tensor | None, ...]:
+        """What to subtract per unit of coefficient, [*S_out] for each output, in passes of this arithmetic."""
+        if engine.unit not in self._slack:
+            own = [None if effort is None else effort.slack(engine) for effort in self.efforts]
+            self._slack[engine.unit] = tuple(_sum(a, b) for a, b in zip(self.deployed, own, strict=True))
+        return self._slack[engine.unit]
 
 
 @dataclass
@@ -103,24 +131,20 @@ class BoxContext:
         rule = self.rule(node)
         with self.view(node) as view:
             intervals = rule.interval(view)
-            slack, engine = self._forward_slack(rule, view)
+            magnitudes = None if rule.exact and (rule.silent or rule.relaxed) else rule.magnitude(view)
+            deployed, own = self._forward_slack(rule, view, magnitudes)
             relaxation = rule.relax(view) if rule.relaxed else None
-            backward = self._backward_slack(rule, view, relaxation)
-            folded = self._folded_error(rule, view)
-        if slack is not None and folded is not None:
-            slack = (slack[0] + folded, *slack[1:])
+            efforts = self._efforts(rule, view, relaxation, magnitudes)
         qualities = [self.quality[name] for name in node.inputs if name in self.quality]
-        for index, (name, interval) in enumerate(zip(node.outputs, intervals, strict=False)):
+        for name, interval, added, rounded in zip(node.outputs, intervals, deployed, own, strict=False):
             if not name:
                 continue
-            total = None if slack is None or engine is None else slack[index] + engine[index]
-            if total is not None:
-                interval = interval.widened(total)
+            if added is not None and rounded is not None:
+                interval = interval.widened(added + rounded)
             self.intervals[name] = interval.require_finite(name)
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
-        combined = tuple(_sum(a, b) for a, b in zip(slack or (None,) * len(backward), backward, strict=True))
-        self.facts[node.name] = NodeFacts(combined, relaxation)
+        self.facts[node.name] = NodeFacts(deployed, efforts, relaxation)
 
     def tighten(self, name: str, interval: Interval) -> None:
         """Intersect a tensor's interval with another sound one."""
@@ -153,37 +177,34 @@ class BoxContext:
         return error * INFLATION
 
     def _forward_slack(
-        self, rule: Rule[Any], view: NodeView[Any]
-    ) -> tuple[tuple[Tensor, ...] | None, tuple[Tensor, ...] | None]:
+        self, rule: Rule[Any], view: NodeView[Any], magnitudes: tuple[Tensor, ...] | None
+    ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
         """Rounding of the deployed network, and of the engine's own interval arithmetic, for each output."""
-        if rule.exact:
-            return None, None
+        if rule.exact or magnitudes is None:
+            nothing = (None,) * len(view.output_shapes)
+            return nothing, nothing
         terms = rule.terms(view)
-        magnitudes = rule.magnitude(view)
-        deployed = tuple(
-            m * (self.model.relative(terms) * INFLATION) + self.model.absolute(terms) for m in magnitudes
-        )
-        engine = tuple(
-            m * (gamma(terms + 8, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms) for m in magnitudes
-        )
-        return deployed, engine
+        relative = self.model.relative(terms) * INFLATION
+        deployed = [m * relative + self.model.absolute(terms) for m in magnitudes]
+        folded = self._folded_error(rule, view)
+        if folded is not None:
+            deployed[0] = deployed[0] + folded
+        own = gamma(terms + 8, ENGINE.unit) * INFLATION
+        return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
 
-    def _backward_slack(
-        self, rule: Rule[Any], view: NodeView[Any], relaxation: Relaxation | None
-    ) -> tuple[Tensor | None, ...]:
-        """Engine error of carrying one row through the node, per unit of coefficient, for each output."""
+    def _efforts(
+        self,
+        rule: Rule[Any],
+        view: NodeView[Any],
+        relaxation: Relaxation | None,
+        magnitudes: tuple[Tensor, ...] | None,
+    ) -> tuple[Effort | None, ...]:
         if relaxation is not None:
             magnitude = rule.relax_magnitude(view, relaxation)
-            terms = magnitude.numel() + 16
-            return (magnitude * (gamma(terms, ENGINE.unit) * INFLATION) + ENGINE.absolute(terms),)
-        if rule.silent:
+            return (Effort(magnitude, rule.backward_terms(view) + 16, magnitude.numel()),)
+        if rule.silent or magnitudes is None:
             return (None,) * len(view.output_shapes)
-        magnitudes = rule.magnitude(view)
-        return tuple(
-            m * (gamma(max(rule.backward_terms(view), m.numel()) + 8, ENGINE.unit) * INFLATION)
-            + ENGINE.absolute(m.numel())
-            for m in magnitudes
-        )
+        return tuple(Effort(m, rule.backward_terms(view), m.numel()) for m in magnitudes)
 
 
 def _quality(rule: Rule[Any], inputs: list[str]) -> str:

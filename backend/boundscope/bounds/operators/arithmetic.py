@@ -9,7 +9,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.relaxation import Backward, sum_to
+from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
 from boundscope.network.operators.normalization import BatchNormalization
@@ -27,7 +27,7 @@ def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Backwar
         else:
             fixed = view.constant(index)
             assert fixed is not None
-            constant = (signed * fixed).flatten(1).sum(1)
+            constant = dot(signed, fixed)
     return tuple(carried), constant
 
 
@@ -191,5 +191,5 @@ class BatchNormalizationRule(Rule[BatchNormalization]):
         (coefficients,) = rows
         assert coefficients is not None
         slope, offset, _, _ = self._affine(view)
-        constant = (coefficients * offset).flatten(1).sum(1)
+        constant = dot(coefficients, offset)
         return (coefficients * slope, None, None, None, None), constant

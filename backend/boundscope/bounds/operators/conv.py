@@ -77,7 +77,8 @@ class ConvRule(Rule[Conv]):
         carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
         constant = None
         if bias is not None:
-            constant = (flat.flatten(2).sum(2) @ bias).reshape(coefficients.shape[0], -1).sum(1)
+            sums = flat.flatten(2).sum(2, dtype=torch.float64)
+            constant = (sums @ bias.double()).reshape(coefficients.shape[0], -1).sum(1)
         return (carried.reshape(coefficients.shape[0], *shape), None, None), constant
 
     def select(self, view: NodeView[Conv], elements: Tensor, signs: Tensor) -> Backward | None:

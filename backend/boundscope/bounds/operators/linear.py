@@ -9,7 +9,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.relaxation import Backward, sum_to
+from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
 from boundscope.network.operators.linear import Gemm, MatMul
 
 
@@ -72,7 +72,7 @@ class GemmRule(Rule[Gemm]):
         carried = (flat @ weight).reshape(*coefficients.shape[:-1], weight.shape[1])
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
-        constant = None if bias is None else (coefficients * bias).flatten(1).sum(1)
+        constant = None if bias is None else dot(coefficients, bias)
         return (carried, None, None), constant
 
     def select(self, view: NodeView[Gemm], elements: Tensor, signs: Tensor) -> Backward | None:

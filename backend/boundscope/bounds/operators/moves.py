@@ -12,7 +12,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.relaxation import Backward
+from boundscope.bounds.operators.relaxation import Backward, dot
 from boundscope.network.graph import Operator
 from boundscope.network.operators import movement, pooling, reduction, resize, shape
 
@@ -65,7 +65,7 @@ class _Monotone(Rule[Operator]):
         fixed = [(out.detach(), row) for out, row in used if bool((out.detach() != 0).any())]
         constant = None
         for out, row in fixed:
-            part = row.flatten(1) @ out.flatten()
+            part = dot(row, out)
             constant = part if constant is None else constant + part
         return tuple(carried.get(index) for index in range(len(values))), constant
 

@@ -11,10 +11,13 @@ Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
 
 
 def dot(rows: Tensor, vector: Tensor) -> Tensor:
-    """Σ rows·vector over all but the row axis: rows [R, *S], vector [*S] or [R, *S]; [R]."""
-    if vector.dim() < rows.dim():
+    """Σ rows·vector over all but the row axis: rows [R, *S], vector broadcastable to *S, or [R, *S]; [R] float64.
+
+    Products are of the rows' dtype, one rounding each; the sum is float64.
+    """
+    if rows.dtype == torch.float64 and vector.dim() < rows.dim() and vector.numel() == rows[0].numel():
         return rows.flatten(1) @ vector.flatten()
-    return (rows * vector).flatten(1).sum(1)
+    return (rows * vector).flatten(1).sum(1, dtype=torch.float64)
 
 
 def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

@@ -237,7 +237,8 @@ class JobRun:
             self.kill()  # whatever a killed launcher left
         waited = now - self._exited_s
         alive = any(rank.mark and rank.mark.alive for rank in self._ranks.values())
-        if waited < SETTLE_S or (alive and waited < UNKILLABLE_S):
+        settled = waited >= SETTLE_S or self.witness.result is not None
+        if not settled or (alive and waited < UNKILLABLE_S):
             return None
         before = self._oom_kills
         after = oom_kills()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import NoReturn
 
 from boundscope.daemon.jobspec import JobSpec, LaunchReport, RankExit, read_spec, write_report
 from boundscope.daemon.processes import PARENT_VARIABLE
@@ -17,16 +18,16 @@ SHUTDOWN_S = 3
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
 
 
-def main(folder: Path) -> int:
-    """Start the ranks and wait for them; 0 where all ended well, else 1."""
+def main(folder: Path) -> NoReturn:
+    """Start the ranks and wait for them; ends with status 0 where all ended well, else 1."""
     process.begin()
     spec = read_spec(folder)
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     if cause := too_few_gpus(spec.ranks):
         write_report(folder, LaunchReport(cause=cause))
-        return 1
-    return _launch(spec, folder)
+        process.end(1)
+    process.end(_launch(spec, folder))
 
 
 def _launch(spec: JobSpec, folder: Path) -> int:
@@ -73,4 +74,4 @@ def too_few_gpus(ranks: int) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    main(Path(sys.argv[1]))

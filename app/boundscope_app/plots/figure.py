@@ -119,6 +119,7 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
         self._size = QRectF(0, 0, 100, 100)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
         self.setMouseTracking(True)
+        self.setMinimumSize(260, 160)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.scene().sigMouseMoved.connect(self._moved)
         self.scene().sigMouseClicked.connect(self._clicked)

@@ -200,7 +200,7 @@ class Panel(QGraphicsWidget):
                 text = metrics.elidedText(text, Qt.TextElideMode.ElideRight, max(0.0, right - x))
             width = metrics.horizontalAdvance(text)
             if index and x + width > right:
-                continue
+                break
             painter.setFont(font)
             painter.setPen(QColor(color))
             painter.drawText(QRectF(x, 1, right - x, line + 3), Qt.AlignmentFlag.AlignVCenter, text)
@@ -251,7 +251,9 @@ class Panel(QGraphicsWidget):
         painter.drawRect(rect)
         painter.setPen(QColor(theme.text))
         if self.x_label and self.shows_x_label:
-            place = QRectF(rect.left(), rect.bottom() + TICK_PX + line + 2, rect.width(), line + 4)
+            width = max(rect.width(), metrics.horizontalAdvance(self.x_label) + 4)
+            left = rect.center().x() - width / 2
+            place = QRectF(left, rect.bottom() + TICK_PX + line + 2, width, line + 4)
             painter.drawText(place, Qt.AlignmentFlag.AlignCenter, self.x_label)
         if self.y_label and self.shows_y_label:
             painter.save()

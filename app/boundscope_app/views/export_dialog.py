@@ -64,7 +64,9 @@ class ExportDialog(QDialog):
         row.addWidget(self._path, 1)
         row.addWidget(browse)
         form = QFormLayout(self)
-        form.addRow("&File", row)
+        label = QLabel("&File")
+        label.setBuddy(self._path)
+        form.addRow(label, row)
         form.addRow("&Width", self._width)
         if self._kind == "png":
             form.addRow("&Scale", self._scale)

@@ -30,7 +30,7 @@ def unsupported(network: Network) -> tuple[str, ...]:
             sentences.append(f"node '{node.name}': operator {node.op.onnx_type} has no bound rule yet")
             continue
         perturbed = [bool(name) and name not in network.constants for name in node.inputs]
-        reason = rule.supports(perturbed, node.op)
+        reason = rule.use(perturbed).supports(perturbed, node.op)
         if reason is not None:
             sentences.append(f"node '{node.name}': {node.op.onnx_type} with {reason} has no bound rule yet")
     return tuple(sentences)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -105,7 +106,7 @@ class BoxContext:
             raise UnsupportedOperatorError(
                 f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule"
             )
-        return rule
+        return rule.use([bool(name) and name not in self.network.constants for name in node.inputs])
 
     @contextmanager
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
@@ -141,6 +142,8 @@ class BoxContext:
                 continue
             if added is not None and rounded is not None:
                 interval = interval.widened(added + rounded)
+            if rule.limits is not None:
+                interval = self._limited(interval, rule.limits)
             self.intervals[name] = interval.require_finite(name)
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
@@ -150,6 +153,15 @@ class BoxContext:
         """Intersect a tensor's interval with another sound one."""
         self.intervals[name] = self.intervals[name].intersected(interval.require_finite(name), name)
         self._hold(self.intervals[name])
+
+    def _limited(self, interval: Interval, limits: tuple[float, float]) -> Interval:
+        """Kept within a function's range, which a float32 runtime leaves by a few ulp of its ends at most."""
+        ulps = 16 * self.model.unit
+        low, high = (
+            end + sign * abs(end) * ulps if math.isfinite(end) else end
+            for sign, end in zip((-1, 1), limits, strict=True)
+        )
+        return Interval(interval.lower.clamp(low, high), interval.upper.clamp(low, high))
 
     def _hold(self, interval: Interval) -> None:
         self.ledger.hold(interval.lower, "workspace")

@@ -57,6 +57,7 @@ class Rule(Generic[Op]):
         silent: `backward` only moves or negates coefficients and adds no constant.
         relaxed: the operator is not linear; rows go through a relaxation of it.
         kinked: piecewise linear; elements that `wanted` names are the unstable neurons.
+        limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
     """
 
     exact: bool = False
@@ -64,6 +65,11 @@ class Rule(Generic[Op]):
     silent: bool = False
     relaxed: bool = False
     kinked: bool = False
+    limits: tuple[float, float] | None = None
+
+    def use(self, perturbed: Sequence[bool]) -> Rule[Op]:
+        """The rule for a node with these inputs perturbed: this one, or another that it stands for."""
+        return self
 
     def supports(self, view_perturbed: Sequence[bool], op: Op) -> str | None:
         """A reason why this use of the operator has no rule (which inputs are perturbed), or None."""

@@ -25,6 +25,7 @@ FOUNDATION = {
     "capabilities",
     "command",
     "examples",
+    "threads",
     "__version__",
 }
 MATHEMATICS = {"sharding", "network", "properties"}

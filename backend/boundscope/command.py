@@ -20,6 +20,7 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
     else:
         words.append(str(property))
     words += ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
+    words += ["--precision", job.precision]
     words += ["--timeout", str(job.timeout_s).removesuffix(".0"), "--seed", str(job.seed)]
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]

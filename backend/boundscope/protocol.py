@@ -56,6 +56,16 @@ class Arithmetic(enum.StrEnum):
         return "real" if self is Arithmetic.REAL else "float32 (any order)"
 
 
+class Precision(enum.StrEnum):
+    """Of the engine's own computation; its rounding is counted either way.
+
+    `mixed` bounds hidden layers in float32 and margins in float64.
+    """
+
+    MIXED = "mixed"
+    FLOAT64 = "float64"
+
+
 class Verdict(enum.StrEnum):
     VERIFIED = "verified"
     VIOLATED = "violated"
@@ -148,6 +158,7 @@ class VerifyJob(Struct, tag="verify"):
     sharding: Sharding = Sharding.NONE
     ranks: int = 1
     arithmetic: Arithmetic = Arithmetic.REAL
+    precision: Precision = Precision.MIXED
     timeout_s: float = 300.0
     seed: int = 0
     chunk_rows: int | None = None  # rows carried backward together, a multiple of 16; None: from the budget

@@ -15,6 +15,7 @@ from boundscope_app.draft import Options
 NOT_YET = "not in this version yet"
 METHODS: dict[str, tuple[str, str]] = {
     Method.IBP: ("IBP", "Interval bounds, layer by layer: fastest, loosest"),
+    Method.CROWN_IBP: ("CROWN-IBP", "Intervals for hidden layers, CROWN for the outputs: fast"),
     Method.CROWN: ("CROWN", "Linear bounds carried backward to the input: fast and much tighter"),
     Method.ALPHA_CROWN: ("α-CROWN", "CROWN with slopes that are optimised: tighter, slower"),
     Method.COMPLETE: ("Complete", "Branch and bound until the property is decided or time is up"),
@@ -25,7 +26,7 @@ ENGINES: dict[str, tuple[str, str]] = {
 }
 SHARDINGS: dict[str, tuple[str, str]] = {
     Sharding.NONE: ("none", "One rank holds and computes everything"),
-    Sharding.ROWS: ("rows", "Ranks share the rows being bounded; each holds all weights"),
+    Sharding.ROWS: ("rows", "Ranks share the rows being bounded, and each holds a part of the weights"),
     Sharding.FSDP: ("FSDP", "Ranks hold shards of the weights and gather them layer by layer"),
     Sharding.TP: ("TP", "Ranks split each layer’s neurons (tensor parallel)"),
     Sharding.TP_EXACT: ("TP, exact order", "Tensor parallel with sums in the order of one rank"),

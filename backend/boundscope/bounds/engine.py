@@ -22,7 +22,7 @@ from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, Ou
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.properties.types import Box, LinearConstraint
-from boundscope.protocol import Arithmetic, LayerBounds, Method, Progress
+from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WeightStore, WholeWeights
 
@@ -56,7 +56,18 @@ class BoundEngine:
         device: torch.device | None = None,
         chunk_rows: int | None = None,
         alpha: AlphaSettings | None = None,
+        precision: Precision = Precision.MIXED,
     ) -> None:
+        """
+        Args:
+            network, weights, ledger: what to bound, its constants in float64, and where memory is counted.
+            arithmetic: what the bounds must enclose.
+            ranks, monitor, device: who works together, whom to tell, and where.
+            chunk_rows: rows carried together, a multiple of 16; None: by the ledger's limit.
+            alpha: settings of alpha-crown's search.
+            precision: `mixed` carries the rows of hidden layers in float32, where the network's weights are float32
+                numbers, and counts that rounding; margins are float64 always.
+        """
         self.network = network
         self.weights = weights
         self.ledger = ledger
@@ -65,6 +76,8 @@ class BoundEngine:
         self.monitor = monitor or Monitor()
         self.device = device or torch.device("cpu")
         self.alpha = alpha or AlphaSettings()
+        exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
+        self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
         self._chunk_rows = chunk_rows
 
     def alone(self) -> BoundEngine:
@@ -184,10 +197,11 @@ class BoundEngine:
         *,
         alpha: bool,
         enough: Callable[[Tensor], bool] | None,
+        dtype: torch.dtype = torch.float64,
     ) -> Tensor:
         """One chunk by plain CROWN, or with its relaxations optimised."""
         if not alpha:
-            return bound(BackwardPass(context))
+            return bound(BackwardPass(context, dtype=dtype))
         return optimised(context, bound, self.alpha, self.monitor, enough=enough)
 
     def element_bounds(
@@ -195,6 +209,7 @@ class BoundEngine:
     ) -> Interval:
         """CROWN (or α-CROWN) bounds of the chosen elements (flat indices) of a tensor; the others keep theirs."""
         count = len(wanted)
+        dtype = self._hidden_dtype
 
         def bound(chunk: Chunk, rows: int) -> Tensor:
             # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.
@@ -203,10 +218,18 @@ class BoundEngine:
             element = wanted[torch.where(filled, index, 0) // 2]
             sign = torch.where(filled, 1.0 - 2.0 * (index % 2), 0.0).to(torch.float64)
             return self._bounded(
-                context, lambda one: one.lower_elements(name, element, sign), alpha=alpha, enough=None
+                context,
+                lambda one: one.lower_elements(name, element, sign),
+                alpha=alpha,
+                enough=None,
+                dtype=dtype,
             )
 
-        pairs = self._lower(2 * count, bound, stage=stage).reshape(count, 2)
+        pairs = self._lower(2 * count, bound, stage=stage)
+        if dtype is torch.float32 and not bool(torch.isfinite(pairs).all()):
+            dtype = torch.float64  # beyond the range of float32
+            pairs = self._lower(2 * count, bound, stage=stage)
+        pairs = pairs.reshape(count, 2)
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
         lower[wanted], upper[wanted] = pairs[:, 0], -pairs[:, 1]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from boundscope.protocol import (
     VerifyResult,
 )
 from boundscope.records import JobRecord
+from boundscope.threads import core_count, thread_variables
 from boundscope.worker.files import JobFiles
 
 if TYPE_CHECKING:
@@ -81,6 +83,8 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
 
 
 def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
+    for name, value in thread_variables(job.threads_per_rank or core_count()).items():
+        os.environ.setdefault(name, value)
     import torch
 
     from boundscope.sharding.ranks import RankGroup

@@ -15,7 +15,7 @@ from typing import NoReturn
 from boundscope import __version__, capabilities
 from boundscope.cli.output import complain, read_size
 from boundscope.errors import UsageError
-from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Sharding
+from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Precision, Sharding
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -167,6 +167,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         ("engine", Engine, capabilities.ENGINES, Engine.NATIVE),
         ("sharding", Sharding, capabilities.SHARDINGS, Sharding.NONE),
         ("arithmetic", Arithmetic, capabilities.ARITHMETICS, Arithmetic.REAL),
+        ("precision", Precision, tuple(Precision), Precision.MIXED),
     ):
         later = [choice for choice in kind if choice not in available]
         help = f"{', '.join(available)} (default: {default}"

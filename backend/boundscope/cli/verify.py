@@ -102,6 +102,7 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         sharding=arguments.sharding,
         ranks=arguments.ranks,
         arithmetic=arguments.arithmetic,
+        precision=arguments.precision,
         timeout_s=arguments.timeout,
         seed=arguments.seed,
         chunk_rows=arguments.chunk_rows,

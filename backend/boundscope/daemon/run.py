@@ -6,7 +6,6 @@ every 50 ms until that gives an Outcome.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import time
@@ -39,6 +38,7 @@ from boundscope.protocol import (
     WorkerEvent,
     WorkerHello,
 )
+from boundscope.threads import core_count, thread_variables
 
 SILENT_S = 8.0  # a rank says hello every second; unheard of for so long, it is looked at
 HANGING_S = 15.0  # and given up when it has not computed either for so long
@@ -102,7 +102,7 @@ class JobRun:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=child_environment(**thread_variables(self.spec)),
+                env=child_environment(**thread_variables(_threads(self.spec))),
             )
         self._launcher = ProcessMark.of(self._process.pid)
         if self._launcher is not None:
@@ -299,20 +299,7 @@ class JobRun:
         self.kill()
 
 
-def thread_variables(spec: JobSpec) -> dict[str, str]:
-    """Environment by which the ranks share the cores: cores // ranks threads each, idle threads sleep at once."""
+def _threads(spec: JobSpec) -> int:
+    """Threads of each rank: as asked, else the ranks share the cores."""
     chosen = spec.job.threads_per_rank if isinstance(spec.job, VerifyJob) else None
-    threads = str(chosen or max(1, core_count() // spec.ranks))
-    return {
-        "OMP_NUM_THREADS": threads,
-        "MKL_NUM_THREADS": threads,
-        "OPENBLAS_NUM_THREADS": threads,
-        "OMP_WAIT_POLICY": "passive",
-        "GOMP_SPINCOUNT": "0",
-        "KMP_BLOCKTIME": "0",
-    }
-
-
-def core_count() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return chosen or max(1, core_count() // spec.ranks)

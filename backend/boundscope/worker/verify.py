@@ -192,7 +192,10 @@ class _VerifyRun:
             if self.ranks.rank == 0 and prop.cases:
                 box = prop.cases[0].box
                 comparison = compare_with_onnxruntime(network, box.lower, box.upper, seed=self.job.seed)
-                self.monitor.log(str(comparison))
+                self.monitor.log(
+                    f"ONNX Runtime agrees on all {comparison.tensors} tensors at {comparison.points} points; "
+                    f"the largest difference is {comparison.max_difference:.3g} (node '{comparison.worst_node}')"
+                )
         return network, prop
 
     def _read_property(self, network: Network) -> Property:
@@ -245,6 +248,7 @@ class _VerifyRun:
             monitor=self.monitor,
             device=device,
             chunk_rows=self.job.chunk_rows,
+            precision=self.job.precision,
         )
 
     def _attack(self, prop: Property, witnesses: Witnesses) -> Outcome | None:

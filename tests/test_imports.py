@@ -39,6 +39,7 @@ ARROWS: dict[str, set[str]] = {
     "capabilities": {"errors", "protocol"},
     "command": {"protocol"},
     "examples": {"errors", "protocol"},
+    "threads": set(),
     "network": {"errors"},
     "properties": {"errors", "protocol"},
     "sharding": FOUNDATION | {"network", "properties"},

@@ -174,10 +174,10 @@ class Jobs:
         """Start what may start, look after what runs, settle what has ended."""
         for job_id, run in list(self._runs.items()):
             outcome = run.tick()
+            if run.joined and self._infos[job_id].state is JobState.STARTING:
+                self._set_state(job_id, JobState.RUNNING, started_s=time.time())
             if outcome is not None:
                 self._settle(job_id, outcome)
-            elif run.joined and self._infos[job_id].state is JobState.STARTING:
-                self._set_state(job_id, JobState.RUNNING, started_s=time.time())
         if not self.paused:
             self._start_queued()
 

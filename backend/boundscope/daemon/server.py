@@ -29,6 +29,7 @@ TICK_S = 0.05
 IDLE_TICK_S = 0.5
 CHANGE_S = 0.2  # a job's progress is told at most so often; its states at once
 RETRY_S = 1.0
+FAREWELL_S = 0.1  # between the wish to stop and the end of the socket, so that the last answers are taken
 CLIENT = "client"
 
 log = logging.getLogger("boundscope.daemon")
@@ -166,7 +167,7 @@ class Daemon:
                 self._jobs.cancel(job_id)
             if waited > 4.0:
                 run.cancel(force=True)
-        if self._jobs.runs and waited < 20.0:
+        if waited < FAREWELL_S or (self._jobs.runs and waited < 20.0):
             return False
         self._commit_or_wait(now)
         return True

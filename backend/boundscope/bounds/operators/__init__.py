@@ -1,6 +1,6 @@
 """Bound rules, one operator family a module; importing this package registers them all."""
 
-from boundscope.bounds.operators import arithmetic, conv, linear, moves, relu
+from boundscope.bounds.operators import arithmetic, conv, linear, maximum, moves, relu
 from boundscope.bounds.operators.base import NodeView, Rule, bounds, operators_with_rules, rule_of
 from boundscope.bounds.operators.relaxation import Relaxation
 
@@ -12,6 +12,7 @@ __all__ = [
     "bounds",
     "conv",
     "linear",
+    "maximum",
     "moves",
     "operators_with_rules",
     "relu",

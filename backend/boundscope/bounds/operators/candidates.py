@@ -1,0 +1,144 @@
+"""Where the candidates of a maximum come from: K values for each output element, and their way back to the inputs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.relaxation import sum_to
+from boundscope.network.operators.window import split_pads, torch_pads
+
+
+class Candidates:
+    """K candidates for each output element."""
+
+    def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
+        """The candidates of these values of the node's inputs, `fill` where there is none: [K, *S_out]."""
+        raise NotImplementedError
+
+    def carry(
+        self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        """positive·lower + negative·upper of each candidate, at the input element that it is.
+
+        Args:
+            positive: coefficients [R, *S_out] that go through the lower slopes.
+            lower: [K, *S_out] or [R, K, *S_out].
+            negative: coefficients [R, *S_out] that go through the upper slopes.
+            upper: as `lower`.
+
+        Returns:
+            For each of the node's inputs [R, *S_in], or None where it is constant.
+        """
+        raise NotImplementedError
+
+    def ends(self, lowers: Sequence[Tensor], uppers: Sequence[Tensor]) -> Interval:
+        """Ends of the candidates' intervals, [K, *S_out]; where there is no candidate, one below all others."""
+        least = min(float(lower.min()) for lower in lowers)
+        fill = least - abs(least) - 1.0
+        return Interval(self.stack(lowers, fill), self.stack(uppers, fill))
+
+
+def _part(positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor, k: int) -> Tensor:
+    """What goes to candidate k: [R, *S_out]."""
+    below = lower[:, k] if lower.dim() > positive.dim() else lower[k]
+    above = upper[:, k] if upper.dim() > positive.dim() else upper[k]
+    return torch.addcmul(positive * below, negative, above)
+
+
+@dataclass(frozen=True)
+class Operands(Candidates):
+    """Candidate k is operand k, broadcast to the output; `shapes` are the operands' own, None of a constant one."""
+
+    output_shape: tuple[int, ...]
+    shapes: tuple[tuple[int, ...] | None, ...]
+
+    def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
+        return torch.stack([x.expand(self.output_shape) for x in operands])
+
+    def carry(
+        self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        return tuple(
+            None
+            if shape is None
+            else sum_to(_part(positive, lower, negative, upper, k), (len(positive), *shape))
+            for k, shape in enumerate(self.shapes)
+        )
+
+
+@dataclass(frozen=True)
+class Reduced(Candidates):
+    """Candidates are the elements along `axes` of an input of shape [*S_in]."""
+
+    shape: tuple[int, ...]
+    axes: tuple[int, ...]
+    keepdims: bool
+
+    @property
+    def _kept(self) -> tuple[int, ...]:
+        return tuple(axis for axis in range(len(self.shape)) if axis not in self.axes)
+
+    @property
+    def _output_shape(self) -> tuple[int, ...]:
+        if not self.keepdims:
+            return tuple(self.shape[axis] for axis in self._kept)
+        return tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
+
+    def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
+        moved = operands[0].permute(*self.axes, *self._kept)
+        return moved.reshape(-1, *self._output_shape)
+
+    def carry(
+        self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        parts = torch.addcmul(positive.unsqueeze(1) * lower, negative.unsqueeze(1), upper)
+        order = (*self.axes, *self._kept)
+        apart = parts.reshape(len(positive), *(self.shape[axis] for axis in order))
+        return (apart.permute(0, *(1 + order.index(axis) for axis in range(len(order)))),)
+
+
+@dataclass(frozen=True)
+class Windowed(Candidates):
+    """Candidates are the elements of a window over [N, C, *spatial]; those in the padding are none."""
+
+    shape: tuple[int, ...]
+    kernel_shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    pads: tuple[int, ...]
+    dilations: tuple[int, ...]
+
+    @property
+    def _padded_sizes(self) -> tuple[int, ...]:
+        begins, ends = split_pads(self.pads)
+        return tuple(b + size + e for b, size, e in zip(begins, self.shape[2:], ends, strict=True))
+
+    def _places(self) -> list[tuple[slice, ...]]:
+        """For each element of the kernel, where in the padded input it lies as the window moves."""
+        ranges = []
+        for size, kernel, stride, dilation in zip(
+            self._padded_sizes, self.kernel_shape, self.strides, self.dilations, strict=True
+        ):
+            span = (size - (kernel - 1) * dilation - 1) // stride * stride + 1
+            ranges.append([slice(k * dilation, k * dilation + span, stride) for k in range(kernel)])
+        return list(itertools.product(*ranges))
+
+    def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
+        padded = F.pad(operands[0], torch_pads(*split_pads(self.pads)), value=fill)
+        return torch.stack([padded[(..., *place)] for place in self._places()])
+
+    def carry(
+        self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
+    ) -> tuple[Tensor | None, ...]:
+        carried = positive.new_zeros(len(positive), *self.shape[:2], *self._padded_sizes)
+        for k, place in enumerate(self._places()):
+            carried[(..., *place)] += _part(positive, lower, negative, upper, k)
+        begins, _ = split_pads(self.pads)
+        inside = [slice(b, b + size) for b, size in zip(begins, self.shape[2:], strict=True)]
+        return (carried[(..., *inside)],)

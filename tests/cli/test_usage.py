@@ -73,7 +73,6 @@ def test_options_that_do_not_go(
 @pytest.mark.parametrize(
     "words",
     [
-        ("--method", "alpha-crown"),
         ("--method", "complete"),
         ("--engine", "auto_lirpa"),
         ("--sharding", "fsdp"),

@@ -1,14 +1,17 @@
-"""Element-wise arithmetic: sums and differences of anything, products and quotients with a constant, negation."""
+"""Element-wise arithmetic: sums and differences of anything, negation, products and quotients
+(with a constant here; of two perturbed tensors in `bilinear`)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule
 from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
@@ -90,6 +93,10 @@ class NegRule(Rule[Neg]):
         return (-coefficients,), None
 
 
+_PRODUCT = ProductRule()
+_QUOTIENT = QuotientRule()
+
+
 class _ScaleRule(Rule[Mul | Div]):
     """y = x·s with a constant s: the other operand, or its reciprocal."""
 
@@ -121,12 +128,8 @@ class _ScaleRule(Rule[Mul | Div]):
 
 @bounds(Mul)
 class MulRule(_ScaleRule):
-    def supports(self, view_perturbed: Sequence[bool], op: Mul | Div) -> str | None:
-        return (
-            "a product of two tensors that both depend on the network's input"
-            if all(view_perturbed)
-            else None
-        )
+    def use(self, perturbed: Sequence[bool]) -> Rule[Any]:
+        return _PRODUCT if all(perturbed) else self
 
     def constant_error(self, view: NodeView[Mul | Div]) -> Tensor | None:
         return self.magnitude(view)[0]
@@ -139,8 +142,8 @@ class MulRule(_ScaleRule):
 
 @bounds(Div)
 class DivRule(_ScaleRule):
-    def supports(self, view_perturbed: Sequence[bool], op: Mul | Div) -> str | None:
-        return "a divisor that depends on the network's input" if view_perturbed[1] else None
+    def use(self, perturbed: Sequence[bool]) -> Rule[Any]:
+        return _QUOTIENT if perturbed[1] else self
 
     def _moved(self, view: NodeView[Mul | Div], value: Tensor) -> Tensor:
         divisor = view.constant(1)

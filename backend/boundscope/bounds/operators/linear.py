@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.bilinear import MatMulProductRule
 from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
 from boundscope.network.operators.linear import Gemm, MatMul
 
@@ -87,18 +89,17 @@ class GemmRule(Rule[Gemm]):
         return (carried, None, None), constant
 
 
+_PRODUCT = MatMulProductRule()
+
+
 @bounds(MatMul)
 class MatMulRule(Rule[MatMul]):
     """x·W or W·x with W constant, batched as numpy's matmul."""
 
     mixing = True
 
-    def supports(self, view_perturbed: Sequence[bool], op: MatMul) -> str | None:
-        return (
-            "a product of two tensors that both depend on the network's input"
-            if all(view_perturbed)
-            else None
-        )
+    def use(self, perturbed: Sequence[bool]) -> Rule[Any]:
+        return _PRODUCT if all(perturbed) else self
 
     def _product(self, view: NodeView[MatMul], x: Tensor, *, absolute: bool = False) -> Tensor:
         left, right = view.constant(0), view.constant(1)

@@ -47,8 +47,10 @@ class _Monotone(Rule[Operator]):
 
     def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
         values = _operands(view, "lower")
+        dtype = next(row.dtype for row in rows if row is not None)
         points = {
-            index: torch.zeros_like(view.interval(index).lower).requires_grad_() for index in view.perturbed
+            index: torch.zeros_like(view.interval(index).lower, dtype=dtype).requires_grad_()
+            for index in view.perturbed
         }
         at_zero = [points.get(index, value) for index, value in enumerate(values)]
         with torch.enable_grad():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 
 import torch
 import torch.nn.functional as F
@@ -14,9 +16,16 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.relaxation import sum_to
 from boundscope.network.operators.window import split_pads, torch_pads
 
+Index = slice | EllipsisType
+
 
 class Candidates:
     """K candidates for each output element."""
+
+    @property
+    def overlap(self) -> int:
+        """To how many output elements one input element can be a candidate."""
+        raise NotImplementedError
 
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         """The candidates of these values of the node's inputs, `fill` where there is none: [K, *S_out]."""
@@ -59,6 +68,11 @@ class Operands(Candidates):
     output_shape: tuple[int, ...]
     shapes: tuple[tuple[int, ...] | None, ...]
 
+    @property
+    def overlap(self) -> int:
+        size = math.prod(self.output_shape)
+        return max(size // max(math.prod(shape), 1) for shape in self.shapes if shape is not None)
+
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         return torch.stack([x.expand(self.output_shape) for x in operands])
 
@@ -91,6 +105,10 @@ class Reduced(Candidates):
             return tuple(self.shape[axis] for axis in self._kept)
         return tuple(1 if axis in self.axes else size for axis, size in enumerate(self.shape))
 
+    @property
+    def overlap(self) -> int:
+        return 1
+
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         moved = operands[0].permute(*self.axes, *self._kept)
         return moved.reshape(-1, *self._output_shape)
@@ -119,7 +137,7 @@ class Windowed(Candidates):
         begins, ends = split_pads(self.pads)
         return tuple(b + size + e for b, size, e in zip(begins, self.shape[2:], ends, strict=True))
 
-    def _places(self) -> list[tuple[slice, ...]]:
+    def _places(self) -> list[tuple[Index, ...]]:
         """For each element of the kernel, where in the padded input it lies as the window moves."""
         ranges = []
         for size, kernel, stride, dilation in zip(
@@ -127,18 +145,22 @@ class Windowed(Candidates):
         ):
             span = (size - (kernel - 1) * dilation - 1) // stride * stride + 1
             ranges.append([slice(k * dilation, k * dilation + span, stride) for k in range(kernel)])
-        return list(itertools.product(*ranges))
+        return [(..., *place) for place in itertools.product(*ranges)]
+
+    @property
+    def overlap(self) -> int:
+        return math.prod(self.kernel_shape)
 
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         padded = F.pad(operands[0], torch_pads(*split_pads(self.pads)), value=fill)
-        return torch.stack([padded[(..., *place)] for place in self._places()])
+        return torch.stack([padded[place] for place in self._places()])
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
     ) -> tuple[Tensor | None, ...]:
         carried = positive.new_zeros(len(positive), *self.shape[:2], *self._padded_sizes)
         for k, place in enumerate(self._places()):
-            carried[(..., *place)] += _part(positive, lower, negative, upper, k)
+            carried[place] += _part(positive, lower, negative, upper, k)
         begins, _ = split_pads(self.pads)
-        inside = [slice(b, b + size) for b, size in zip(begins, self.shape[2:], strict=True)]
+        inside: list[Index] = [slice(b, b + size) for b, size in zip(begins, self.shape[2:], strict=True)]
         return (carried[(..., *inside)],)

@@ -181,10 +181,19 @@ class _ExtremumRule(Rule[Operator]):
             return CandidatePlanes(candidates, weights, None, slopes, intercept)
         return CandidatePlanes(candidates, slopes, -intercept, weights, None)
 
+    def backward_terms(self, view: NodeView[Operator]) -> int:
+        return self.candidates(view).overlap
+
     def relax_magnitude(self, view: NodeView[Operator], relaxation: Relaxation) -> Tensor:
-        # Slopes are at most one each; what is left out at the level is at most as large as what is in.
-        ends = _ends_of(view, self.candidates(view))
-        return (len(ends.lower) + 4.0) * ends.magnitude.amax(0)
+        # The plane of combinations has slopes that add up to one; those of the other plane are largest at the
+        # lowest level, and its intercept is at most that level and the slopes times the lower ends.
+        ends = self._ends(view)
+        able = ends.able
+        magnitude = torch.where(able, torch.maximum(ends.lower.abs(), ends.upper.abs()), 0.0)
+        width = torch.where(able, ends.upper - ends.lower, 0.0)
+        rise = torch.where(able, ends.upper - ends.floor, 0.0)
+        steepest = torch.where(rise > 0, rise / torch.where(rise > 0, width, 1.0), 0.0).clamp(max=1)
+        return 2.0 * (magnitude.amax(0) + (steepest * magnitude).sum(0))
 
 
 class _WindowRule(_ExtremumRule):

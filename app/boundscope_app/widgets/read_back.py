@@ -9,6 +9,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QTextDocumentFragment
 from PySide6.QtWidgets import (
     QAbstractItemView,
+    QHeaderView,
     QLabel,
     QTableWidget,
     QTableWidgetItem,
@@ -40,6 +41,9 @@ class ReadBack(QWidget):
         self._property = _words(self, Qt.TextFormat.RichText)
         self.inputs = _table(("Input", "from", "to"), "Input box", self)
         self.clauses = _table(("Case", "Clause", "Violated where"), "Clauses", self)
+        for table, stretched in ((self.inputs, (1, 2)), (self.clauses, (2,))):
+            for section in stretched:
+                table.horizontalHeader().setSectionResizeMode(section, QHeaderView.ResizeMode.Stretch)
         self.tables = QTabWidget(self)
         self.tables.setAccessibleName("Input box and clauses")
         self.tables.addTab(self.inputs, "Input box")
@@ -163,5 +167,6 @@ def _fill(table: QTableWidget, rows: Sequence[tuple[str, ...]], total: int) -> N
         item.setFlags(Qt.ItemFlag.ItemIsEnabled)
         table.setItem(len(rows), 0, item)
         table.setSpan(len(rows), 0, 1, table.columnCount())
-    for column in range(table.columnCount() - 1):
-        table.resizeColumnToContents(column)
+    for column in range(table.columnCount()):
+        if table.horizontalHeader().sectionResizeMode(column) is not QHeaderView.ResizeMode.Stretch:
+            table.resizeColumnToContents(column)

@@ -1,4 +1,7 @@
-"""auto_LiRPA beside our own engine: so far importable and measured against; as an engine of jobs it comes later."""
+"""auto_LiRPA beside our own engine: adapted to this torch, as an engine of jobs, and as a check of ours.
+
+`compat` alone knows one version of it from another.
+"""
 
 from boundscope.reference.compat import import_auto_lirpa
 

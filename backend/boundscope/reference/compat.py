@@ -6,10 +6,14 @@ of auto_LiRPA itself is changed but one method's signature.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import logging
+import os
 import sys
 import types
 import warnings
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from types import ModuleType
 from typing import Any
@@ -27,20 +31,73 @@ def import_auto_lirpa() -> ModuleType:
     Raises:
         BoundscopeError: it is not installed.
     """
-    try:
-        version = metadata.version("auto_LiRPA")
-    except metadata.PackageNotFoundError as error:
+    found = version()
+    if not found:
         raise BoundscopeError(
             "auto_LiRPA is not installed; get it by: pip install --no-deps auto_LiRPA==0.3 && pip install appdirs tqdm"
-        ) from error
-    if version not in ADAPTED:
-        return importlib.import_module("auto_LiRPA")
-    _restore_numpy_names()
-    _restore_torch_names()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
+        )
+    if found in ADAPTED:
+        _restore_numpy_names()
+        _restore_torch_names()
+    package = _import_quietly()
+    if found in ADAPTED:
+        _accept_remove_duplicate(package.BoundedModule)
+    return package
+
+
+def version() -> str:
+    """The installed version of auto_LiRPA, or "" where it is not installed."""
+    try:
+        return metadata.version("auto_LiRPA")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def bound_options(*, patches: bool, steps: int, between_steps: Callable[[], None]) -> dict[str, Any]:
+    """`bound_opts` of BoundedModule that mean the same in every version.
+
+    Args:
+        patches: whether convolutions are carried as patches, else as matrices.
+        steps: of alpha-CROWN's optimiser.
+        between_steps: called once a step; what it raises ends the search.
+    """
+
+    def stop(_: object) -> bool:
+        between_steps()
+        return False
+
+    options: dict[str, Any] = {
+        "conv_mode": "patches" if patches else "matrix",
+        "optimize_bound_args": {"iteration": steps, "stop_criterion_func": stop},
+    }
+    if version() in ADAPTED:
+        # 0.3 fails where more than nine tenths of a layer are unstable.
+        options["sparse_features_alpha"] = False
+    return options
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Keeps what auto_LiRPA and torch's tracer print and warn of away from people."""
+    with (
+        open(os.devnull, "w") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+        warnings.catch_warnings(record=True),
+    ):
+        yield
+
+
+def _import_quietly() -> ModuleType:
+    """Import it, and undo what it does to the logging and warnings of the whole process."""
+    root = logging.getLogger()
+    handlers, level = list(root.handlers), root.level
+    with quiet():
         package = importlib.import_module("auto_LiRPA")
-    _accept_remove_duplicate(package.BoundedModule)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    logger = logging.getLogger("auto_LiRPA")
+    logger.propagate = False
+    logger.addHandler(logging.NullHandler())
     return package
 
 
@@ -76,7 +133,9 @@ def _onnx_globals() -> Any:
             return importlib.import_module(name).GLOBALS
         except ImportError:
             continue
-    raise BoundscopeError("this torch no longer has the ONNX graph exporter that auto_LiRPA 0.3 needs; use torch 2.13")
+    raise BoundscopeError(
+        "this torch no longer has the ONNX graph exporter that auto_LiRPA 0.3 needs; use torch 2.13"
+    )
 
 
 def _accept_remove_duplicate(bounded_module: Any) -> None:

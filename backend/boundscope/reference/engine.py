@@ -1,0 +1,322 @@
+"""auto_LiRPA as a second engine: the same margins of the same boxes, by its public interface.
+
+It computes in float32 and takes no account of rounding. What it finds positive is therefore computed once more in
+float64, and counts only by what is left of it after the difference of the two is subtracted: an estimate of the
+rounding of float32, not a proof.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from boundscope.bounds.interval import Interval
+from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError, UnsupportedOperatorError
+from boundscope.monitor import Monitor
+from boundscope.network.graph import Network, Node
+from boundscope.network.operators.linear import Conv
+from boundscope.network.operators.pooling import AveragePool, MaxPool
+from boundscope.properties.types import Box, LinearConstraint
+from boundscope.protocol import Method
+from boundscope.reference import compat
+from boundscope.reference.module import NetworkModule
+
+STEPS = 20
+METHODS = {
+    Method.IBP: "IBP",
+    Method.CROWN_IBP: "CROWN-IBP",
+    Method.CROWN: "CROWN",
+    Method.ALPHA_CROWN: "CROWN-Optimized",
+}
+# How far its own evaluation may be from ours, of the largest output: more is another network.
+SAME_NETWORK = 1e-3
+
+
+@dataclass(frozen=True)
+class ReferenceBounds:
+    """What auto_LiRPA says of one box.
+
+    Attributes:
+        margins: lower bound of each constraint's margin, [R] float64; −∞ where the constraint names an input.
+        layers: intervals of hidden tensors, by our names of them, in its own dtype.
+        rounding: how much the positive margins moved between float32 and float64, at most.
+    """
+
+    margins: Tensor
+    layers: Mapping[str, Interval]
+    rounding: float = 0.0
+
+
+class ReferenceEngine:
+    """Bounds one network by auto_LiRPA on the CPU."""
+
+    def __init__(
+        self, network: Network, monitor: Monitor | None = None, dtype: torch.dtype = torch.float32
+    ) -> None:
+        """
+        Raises:
+            BoundscopeError: auto_LiRPA is not installed.
+        """
+        self._lirpa = compat.import_auto_lirpa()
+        self.network, self.monitor, self.dtype = network, monitor or Monitor(), dtype
+        self._bounded: dict[bool, tuple[NetworkModule, Any]] = {}
+        self._precise: ReferenceEngine | None = None
+
+    @property
+    def name(self) -> str:
+        return f"auto_LiRPA {compat.version()}"
+
+    @property
+    def precise(self) -> ReferenceEngine:
+        """The same in float64."""
+        if self._precise is None:
+            self._precise = ReferenceEngine(self.network, self.monitor, torch.float64)
+        return self._precise
+
+    def bounds(
+        self,
+        box: Box,
+        constraints: Sequence[LinearConstraint],
+        method: Method,
+        *,
+        hidden: Mapping[str, Interval] | None = None,
+    ) -> ReferenceBounds:
+        """Bounds in this engine's dtype, as auto_LiRPA gives them.
+
+        Args:
+            box: the input box, over all inputs in order.
+            constraints: rows whose margins are wanted; those that name inputs are left out.
+            method: one of METHODS.
+            hidden: intervals to use for these hidden tensors instead of its own.
+
+        Raises:
+            UnsupportedOperatorError: names the operator that it has no rule for.
+            BoundError: a margin is NaN.
+            DeadlineError, CancelledError: from the monitor, before and between steps of alpha-crown.
+            OutOfMemoryError: torch could not allocate.
+        """
+        usable = [row for row, one in enumerate(constraints) if not len(one.input_indices)]
+        margins = torch.full((len(constraints),), -torch.inf, dtype=torch.float64)
+        rows = torch.zeros(1, len(usable) or 1, self.network.output_count, dtype=self.dtype)
+        for number, row in enumerate(usable):
+            one = constraints[row]
+            coefficients = torch.from_numpy(one.output_coeffs.copy()).to(self.dtype)
+            rows[0, number].index_add_(0, torch.from_numpy(one.output_indices.copy()), coefficients)
+        lower, layers = self._compute(box, rows, method, hidden)
+        for number, row in enumerate(usable):
+            value = float(lower[number])
+            if value != value:
+                raise BoundError(f"{self.name}: the margin of '{constraints[row].text}' is NaN")
+            margins[row] = value - float(constraints[row].bound)
+        return ReferenceBounds(margins, layers)
+
+    def careful(self, box: Box, constraints: Sequence[LinearConstraint], method: Method) -> ReferenceBounds:
+        """As `bounds`, with positive margins computed twice: the lesser of float32's and float64's, less their
+        difference. Raises as `bounds` does."""
+        once = self.bounds(box, constraints, method)
+        positive = once.margins > 0
+        if not bool(positive.any()):
+            return once
+        again = self.precise.bounds(box, constraints, method)
+        moved = (once.margins - again.margins).abs()
+        counted = torch.minimum(once.margins, again.margins) - moved
+        return ReferenceBounds(
+            torch.where(positive, counted, once.margins), once.layers, float(moved[positive].max())
+        )
+
+    # ------------------------------------------------------------ running it
+
+    def _compute(
+        self, box: Box, rows: Tensor, method: Method, hidden: Mapping[str, Interval] | None
+    ) -> tuple[Tensor, dict[str, Interval]]:
+        """Lower bounds [R] of rows [1, R, outputs], and the hidden intervals, in the first form that works."""
+        self.monitor.check()
+        failure: Exception | None = None
+        for patches in (True, False) if _fits_patches(self.network) else (False,):
+            try:
+                with compat.quiet(), _default_dtype(self.dtype):
+                    module, bounded = self._module(patches)
+                    lower = _lower(self._lirpa, bounded, self._inputs(box), rows, method, module, hidden)
+                    layers = self._layers(module, bounded)
+            except BoundscopeError:
+                raise
+            except (MemoryError, torch.OutOfMemoryError) as error:
+                raise OutOfMemoryError(f"{self.name}: {error}") from error
+            except Exception as error:  # whatever a library without declared errors raises
+                if "allocate memory" in str(error):
+                    raise OutOfMemoryError(f"{self.name}: {error}") from error
+                failure = error
+            else:
+                self.monitor.check()
+                return lower, layers
+        assert failure is not None
+        raise self._explained(failure) from failure
+
+    def _module(self, patches: bool) -> tuple[NetworkModule, Any]:
+        if patches not in self._bounded:
+            module = NetworkModule(self.network, self.dtype)
+            options = compat.bound_options(patches=patches, steps=STEPS, between_steps=self.monitor.check)
+            start = tuple(torch.zeros(info.shape, dtype=self.dtype) for info in self.network.inputs)
+            bounded = self._lirpa.BoundedModule(
+                module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
+            )
+            self._bounded[patches] = (module, bounded)
+        return self._bounded[patches]
+
+    def _inputs(self, box: Box) -> list[tuple[Tensor, Tensor]]:
+        """Lower and upper end of every input in this dtype, rounded outwards."""
+        ends = []
+        position = 0
+        for info in self.network.inputs:
+            part = slice(position, position + info.size)
+            ends.append(
+                (
+                    _rounded(box.lower[part], self.dtype, up=False).reshape(info.shape),
+                    _rounded(box.upper[part], self.dtype, up=True).reshape(info.shape),
+                )
+            )
+            position += info.size
+        return ends
+
+    def _layers(self, module: NetworkModule, bounded: Any) -> dict[str, Interval]:
+        """What the last computation left at the nodes, by our names of their tensors."""
+        outputs = {info.name for info in self.network.outputs}
+        found = {}
+        for name, node_name in zip(module.tensor_names, bounded.output_name[1:], strict=True):
+            node = bounded[node_name]
+            pair = (getattr(node, "lower", None), getattr(node, "upper", None))
+            if pair[0] is None:
+                pair = getattr(node, "interval", None) or pair
+            shape = self.network.tensors[name].shape
+            ends = [end.detach() for end in pair if isinstance(end, Tensor)]
+            if name not in outputs and len(ends) == 2 and all(tuple(end.shape) == shape for end in ends):
+                found[name] = Interval(ends[0], ends[1])
+        return found
+
+    # ------------------------------------------------------------ why it fails
+
+    def _explained(self, failure: Exception) -> BoundscopeError:
+        """The first node that it cannot bound alone; of a network of nodes that it can, its own words."""
+        seen: set[tuple[object, ...]] = set()
+        for node in self.network.nodes:
+            ranks = tuple(len(self.network.tensors[name].shape) for name in node.inputs if name)
+            if (type(node.op), ranks) not in seen and not self._bounds_alone(node):
+                return UnsupportedOperatorError(
+                    f"{self.name} cannot bound operator {node.op.onnx_type} of node '{node.name}'; "
+                    "--engine native may"
+                )
+            seen.add((type(node.op), ranks))
+        place = traceback.extract_tb(failure.__traceback__)[-1]
+        said = str(failure).strip().splitlines()[:1]
+        return BoundscopeError(
+            f"{self.name} fails on this network ({type(failure).__name__}{': ' if said else ''}{''.join(said)} "
+            f"in {place.name}); --engine native may not"
+        )
+
+    def _bounds_alone(self, node: Node) -> bool:
+        """Whether a network of this node only can be bounded."""
+        names = dict.fromkeys(n for n in node.inputs if n and n not in self.network.constants)
+        tensors = self.network.tensors
+        alone = dataclasses.replace(
+            self.network,
+            inputs=tuple(tensors[name] for name in names),
+            outputs=(tensors[node.outputs[0]],),
+            nodes=(node,),
+        )
+        try:
+            with compat.quiet(), _default_dtype(self.dtype):
+                module = NetworkModule(alone, self.dtype)
+                start = tuple(torch.ones(info.shape, dtype=self.dtype) for info in alone.inputs)
+                options = compat.bound_options(patches=False, steps=1, between_steps=lambda: None)
+                bounded = self._lirpa.BoundedModule(
+                    module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
+                )
+                rows = torch.zeros(1, 1, alone.output_count, dtype=self.dtype)
+                rows[0, 0, 0] = 1
+                ends = [(value - 0.1, value + 0.1) for value in start]
+                _lower(self._lirpa, bounded, ends, rows, Method.CROWN, module, None)
+        except Exception:  # the question is whether it fails, however it does
+            return False
+        return True
+
+
+def _lower(
+    lirpa: ModuleType,
+    bounded: Any,
+    ends: Sequence[tuple[Tensor, Tensor]],
+    rows: Tensor,
+    method: Method,
+    module: NetworkModule,
+    hidden: Mapping[str, Interval] | None,
+) -> Tensor:
+    """Lower bounds [R] of rows [1, R, outputs], float64 numbers of its dtype."""
+    centres = [lower + (upper - lower) / 2 for lower, upper in ends]
+    _require_same_network(module, bounded, centres)
+    inputs = tuple(
+        lirpa.BoundedTensor(centre, lirpa.PerturbationLpNorm(norm=np.inf, x_L=lower, x_U=upper))
+        for centre, (lower, upper) in zip(centres, ends, strict=True)
+    )
+    names = dict(zip(module.tensor_names, bounded.output_name[1:], strict=True))
+    given = {
+        names[name]: (interval.lower.to(rows.dtype), interval.upper.to(rows.dtype))
+        for name, interval in (hidden or {}).items()
+        if name in names and names[name] != bounded.output_name[0]
+    }
+    with torch.set_grad_enabled(method is Method.ALPHA_CROWN):
+        lower, _ = bounded.compute_bounds(
+            x=inputs,
+            C=rows,
+            method=METHODS[method],
+            bound_upper=method is Method.IBP,
+            **({"intermediate_layer_bounds": given} if given else {}),
+        )
+    result: Tensor = lower.detach().reshape(-1).to(torch.float64)
+    return result
+
+
+def _require_same_network(module: NetworkModule, bounded: Any, centres: Sequence[Tensor]) -> None:
+    """What auto_LiRPA made of the trace gives the module's own outputs."""
+    with torch.no_grad():
+        ours, theirs = module(*centres), bounded(*centres)
+    theirs = theirs[0] if isinstance(theirs, tuple | list) else theirs
+    difference, scale = float((ours - theirs).abs().max()), float(ours.abs().max())
+    if not difference <= SAME_NETWORK * max(scale, 1e-3):
+        raise BoundscopeError(
+            f"auto_LiRPA misreads this network: its outputs at the box's centre are {difference:.3g} off"
+        )
+
+
+def _fits_patches(network: Network) -> bool:
+    """Convolutions as patches: its fast form, which knows neither groups nor networks without convolutions."""
+    convolutions = [node.op for node in network.nodes if isinstance(node.op, Conv)]
+    pooled = any(isinstance(node.op, AveragePool | MaxPool) for node in network.nodes)
+    return bool(convolutions) and all(op.group == 1 for op in convolutions) and not pooled
+
+
+def _rounded(values: NDArray[np.float64], dtype: torch.dtype, *, up: bool) -> Tensor:
+    exact = torch.from_numpy(values.copy())
+    near = exact.to(dtype)
+    wrong = near.to(torch.float64) < exact if up else near.to(torch.float64) > exact
+    infinity = torch.full((), torch.inf if up else -torch.inf, dtype=dtype)
+    return torch.where(wrong, torch.nextafter(near, infinity), near)
+
+
+@contextlib.contextmanager
+def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """auto_LiRPA makes some of its tensors in torch's default dtype."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)

@@ -173,11 +173,15 @@ class BackwardPass:
         flat = coefficients.flatten(1)
         if self._rigorous:
             flat = flat.double()
-        lower, upper = (end.flatten().to(flat.dtype) for end in (interval.lower, interval.upper))
-        total.add(flat.clamp(min=0) @ lower + flat.clamp(max=0) @ upper)
-        if self._rigorous:
-            magnitude = flat.abs() @ interval.magnitude.flatten()
-            total.error += magnitude * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION)
+        centre, radius = interval.ball
+        if not self._rigorous:
+            total.add(flat @ centre.flatten().to(flat.dtype) - flat.abs() @ radius.flatten().to(flat.dtype))
+            return
+        # The error of both sums is relative to |coefficients|·(|centre| + radius).
+        reach = torch.stack([radius.flatten(), centre.abs().flatten() + radius.flatten()], dim=1)
+        spread, magnitude = (flat.abs() @ reach).unbind(1)
+        total.add(flat @ centre.flatten() - spread)
+        total.error += magnitude * (gamma(flat.shape[1] + 6, ENGINE.unit) * INFLATION)
 
 
 class _Total:

@@ -131,8 +131,7 @@ class BoxContext:
         """
         rule = self.rule(node)
         with self.view(node) as view:
-            intervals = rule.interval(view)
-            magnitudes = None if rule.exact and (rule.silent or rule.relaxed) else rule.magnitude(view)
+            intervals, magnitudes = rule.enclose(view)
             deployed, own = self._forward_slack(rule, view, magnitudes)
             relaxation = rule.relax(view) if rule.relaxed else None
             efforts = self._efforts(rule, view, relaxation, magnitudes)

@@ -26,6 +26,14 @@ class Interval:
         """Largest absolute value inside, element by element."""
         return torch.maximum(self.lower.abs(), self.upper.abs())
 
+    @property
+    def ball(self) -> tuple[Tensor, Tensor]:
+        """Centre and radius such that centre ± radius covers the interval; the radius is 0 where the ends meet."""
+        centre = (self.lower + self.upper) / 2
+        radius = torch.maximum(centre - self.lower, self.upper - centre)
+        infinity = torch.full((), float("inf"), dtype=radius.dtype, device=radius.device)
+        return centre, torch.where(radius > 0, torch.nextafter(radius, infinity), radius)
+
     def widened(self, slack: Tensor) -> Interval:
         """Both ends moved outwards by `slack`, rounded outwards; ends with no slack stay as they are."""
         if not bool((slack > 0).any()):

@@ -79,6 +79,11 @@ class Rule(Generic[Op]):
         """Interval of each output, before rounding of any kind is added."""
         raise NotImplementedError
 
+    def enclose(self, view: NodeView[Op]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...] | None]:
+        """`interval` and, where something is rounded, `magnitude`, for rules that get both cheaper together."""
+        needed = not self.exact or not (self.silent or self.relaxed)
+        return self.interval(view), self.magnitude(view) if needed else None
+
     def terms(self, view: NodeView[Op]) -> int:
         """How many products are summed in one output element."""
         return 1
@@ -90,6 +95,10 @@ class Rule(Generic[Op]):
     def magnitude(self, view: NodeView[Op]) -> tuple[Tensor, ...]:
         """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
         raise NotImplementedError
+
+    def least(self, view: NodeView[Op]) -> Tensor | None:
+        """Values, [*S_out] of the first output, below which no arithmetic falls whatever it rounds; None: unknown."""
+        return None
 
     def constant_error(self, view: NodeView[Op]) -> Tensor | None:
         """How far the output can be off when the node's constants are off by as much as `view.constants` say.

@@ -33,10 +33,18 @@ class ConvRule(Rule[Conv]):
         return y
 
     def interval(self, view: NodeView[Conv]) -> tuple[Interval, ...]:
-        weight = self._weight(view)
-        centre, radius = midpoint(view.interval(0))
-        moved = self._apply(view, centre, weight, view.constant(2))
-        return (affine_interval(moved, self._apply(view, radius, weight.abs(), None)),)
+        return self.enclose(view)[0]
+
+    def enclose(self, view: NodeView[Conv]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...]]:
+        weight, bias = self._weight(view), view.constant(2)
+        x = view.interval(0)
+        centre, radius = midpoint(x)
+        moved = self._apply(view, centre, weight, bias)
+        pair = self._apply(view, torch.cat([radius, x.magnitude]), weight.abs(), None)
+        spread, magnitude = pair.tensor_split(2)
+        if bias is not None:
+            magnitude = magnitude + bias.abs().reshape(-1, *[1] * (magnitude.dim() - 2))
+        return (affine_interval(moved, spread),), (magnitude,)
 
     def terms(self, view: NodeView[Conv]) -> int:
         return self._weight(view)[0].numel() + 2

@@ -45,11 +45,18 @@ class GemmRule(Rule[Gemm]):
         return None if bias is None else bias * view.op.beta
 
     def interval(self, view: NodeView[Gemm]) -> tuple[Interval, ...]:
+        return self.enclose(view)[0]
+
+    def enclose(self, view: NodeView[Gemm]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...]]:
         weight, bias = self._weight(view), self._bias(view)
-        centre, radius = midpoint(view.interval(0))
+        x = view.interval(0)
+        centre, radius = midpoint(x)
         moved = (centre @ weight.T) * view.op.alpha
-        spread = (radius @ weight.abs().T) * abs(view.op.alpha)
-        return (affine_interval(moved if bias is None else moved + bias, spread),)
+        pair = torch.cat([radius, x.magnitude]) @ weight.abs().T * abs(view.op.alpha)
+        spread, magnitude = pair.tensor_split(2)
+        if bias is not None:
+            moved, magnitude = moved + bias, magnitude + bias.abs()
+        return (affine_interval(moved, spread),), (magnitude,)
 
     def terms(self, view: NodeView[Gemm]) -> int:
         return self._weight(view).shape[1] + 3

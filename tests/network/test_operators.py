@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from boundscope.errors import UnsupportedOperatorError
 from boundscope.network import load_network
 from boundscope.network.comparison import compare_with_onnxruntime
 from boundscope.network.operators import known_operators
@@ -238,6 +239,7 @@ ROWS = [
     Row("Dropout", since=12, extra=[scalar(0.5)]),
     Row("Cast", attributes={"to": TensorProto.DOUBLE}, result=TensorProto.DOUBLE),
     Row("Cast", attributes={"to": TensorProto.INT64}, result=TensorProto.INT64),
+    Row("Cast", attributes={"to": TensorProto.BOOL}, result=TensorProto.BOOL),
     Row("Cast", attributes={"to": TensorProto.FLOAT}),
     Row("Concat", extra=[f32(2, 1), "x"], attributes={"axis": 1}),
     Row("Concat", since=11, first=f32(2, 2), attributes={"axis": -1}),
@@ -250,6 +252,7 @@ ROWS = [
     Row("Slice", (4, 6), since=10, extra=[i64(5, 0), i64(-100, 4), i64(-1, 0), i64(-2, 3)]),
     Row("Gather", (4, 3), extra=[np.array([[2, 0], [1, 1]], dtype=np.int64)]),
     Row("Gather", (4, 3), since=11, extra=[np.array(-1, dtype=np.int64)], attributes={"axis": 1}),
+    Row("ScatterND", (4, 3), since=11, extra=[np.array([[2], [-4]], dtype=np.int64), f32(2, 3)]),
     Row("Pad", until=10, attributes={"pads": [1, 0, 0, 2], "value": 1.5}),
     Row("Pad", (3, 4), until=10, attributes={"pads": [1, 2, 2, 0], "mode": "reflect"}),
     Row("Pad", since=11, extra=[i64(1, 0, -1, 2), scalar(1.5)]),
@@ -289,6 +292,26 @@ ROWS = [
         )
     ),
     Row("Resize", IMAGE, since=13, extra=["", "", i64(1, 2, 8, 9)], attributes={"nearest_mode": "floor"}),
+    Row("Upsample", IMAGE, until=8, attributes={"scales": [1.0, 1.0, 2.0, 3.0], "mode": "linear"}),
+    Row(
+        "Resize",
+        IMAGE,
+        since=10,
+        until=10,
+        extra=[np.array([1, 1, 2, 2.5], np.float32)],
+        attributes={"mode": "linear"},
+    ),
+    *(
+        Row(
+            "Resize",
+            IMAGE,
+            since=13,
+            extra=["", "", i64(1, 2, *size)],
+            attributes={"mode": "linear", "coordinate_transformation_mode": transform},
+        )
+        for transform in ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+        for size in ((8, 9), (3, 4))
+    ),
 ]
 # Operators on booleans, integers or no tensor at all; they have tests of their own below or in test_folding.
 ELSEWHERE = {"And", "Or", "Not", "OneHot", "Constant", "ConstantOfShape", "Shape", "Size", "Range"}
@@ -363,6 +386,49 @@ def test_logic_on_comparisons(tmp_path: Path) -> None:
     network = load_network(save(model, tmp_path))
     comparison = compare_with_onnxruntime(network, np.full(6, -3.0), np.full(6, 2.0))
     assert comparison.tensors == len(nodes)
+
+
+def test_indices_that_depend_on_the_input(tmp_path: Path) -> None:
+    """Gather, Slice and ScatterND where the input says, and integers divided towards zero."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Slice", ["i", "zero", "one", "zero"], ["first"]),
+        helper.make_node("Add", ["first", "two"], ["last"]),
+        helper.make_node("Slice", ["table", "first", "last", "zero", "one"], ["cut"]),
+        helper.make_node("Gather", ["table", "i"], ["taken"], axis=0),
+        helper.make_node("Unsqueeze", ["i"], ["places"], axes=[1]),
+        helper.make_node("ScatterND", ["long", "places", "taken"], ["written"]),
+        helper.make_node("ScatterND", ["long", "fixed", "cut"], ["linear"]),
+        helper.make_node("Sub", ["i", "five"], ["less"]),
+        helper.make_node("Div", ["less", "two"], ["half"]),
+        helper.make_node("Sub", ["half", "less"], ["kept"]),
+        helper.make_node("Cast", ["kept"], ["number"], to=FLOAT),
+        helper.make_node("Add", ["written", "linear"], ["both"]),
+        helper.make_node("ReduceMean", ["both"], ["mean"], axes=[0, 1]),
+        helper.make_node("Add", ["mean", "number"], ["y"]),
+    ]
+    constants = {
+        "zero": i64(0),
+        "one": i64(1),
+        "two": i64(2),
+        "five": i64(5),
+        "fixed": np.array([[4], [-1]], dtype=np.int64),
+        "table": f32(7, 2),
+        "long": f32(9, 2),
+    }
+    model = model_of(nodes, inputs={"x": (3,)}, outputs=["y"], constants=constants, opset=12)
+    network = load_network(save(model, tmp_path))
+    comparison = compare_with_onnxruntime(network, np.array([0.0, 3.0, -7.0]), np.array([4.9, 6.9, -4.1]))
+    assert comparison.tensors == len(nodes)
+
+
+def test_writing_one_element_twice_is_refused(tmp_path: Path) -> None:
+    """ONNX leaves the order open, so the result is not defined."""
+    nodes = [helper.make_node("ScatterND", ["x", "places", "values"], ["y"], name="twice")]
+    constants = {"places": np.array([[1], [-3]], dtype=np.int64), "values": f32(2)}
+    model = model_of(nodes, inputs={"x": (4,)}, outputs=["y"], constants=constants)
+    with pytest.raises(UnsupportedOperatorError, match=r"twice.*writing one element twice"):
+        load_network(save(model, tmp_path))
 
 
 def test_constant_attributes_become_arrays(tmp_path: Path) -> None:

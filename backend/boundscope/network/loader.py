@@ -131,6 +131,7 @@ class _Builder:
         self, cls: type[OnnxOperator], node: SourceNode, inputs: tuple[str, ...]
     ) -> tuple[OnnxOperator, tuple[str, ...]]:
         """The operator of a node, and the inputs that remain once attributes are folded into it."""
+        cls = cls.form([not name or name in self.constants for name in inputs])
         for index in cls.parameters:
             name = inputs[index] if index < len(inputs) else ""
             if name and name not in self.constants:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor
 
-from boundscope.network.operators.base import OnnxOperator, operator, require
+from boundscope.network.operators.base import OnnxNode, OnnxOperator, operator, require
 
 
 def _pair(inputs: Sequence[Tensor | None]) -> tuple[Tensor, Tensor]:
@@ -54,9 +54,17 @@ class Mul(OnnxOperator):
 class Div(OnnxOperator):
     """Integers are divided towards zero."""
 
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Self:
+        return cast(Self, cls() if node.tensor(0).dtype.kind == "f" else IntegerDiv())
+
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         a, b = _pair(inputs)
         return (torch.div(a, b, rounding_mode=None if a.is_floating_point() else "trunc"),)
+
+
+class IntegerDiv(Div):
+    rounds: ClassVar[bool] = False
 
 
 @operator("Pow")

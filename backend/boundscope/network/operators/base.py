@@ -117,6 +117,12 @@ class OnnxOperator(Operator):
     rounds: ClassVar[bool] = True
 
     @classmethod
+    def form(cls, constant: Sequence[bool]) -> type[OnnxOperator]:
+        """The class of a node whose inputs are constant (or left out) as told: this one, or one that takes as data
+        what this one folds."""
+        return cls
+
+    @classmethod
     def from_onnx(cls, node: OnnxNode) -> Self:
         """Build the operator of a node.
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -77,6 +78,10 @@ class Slice(Moving):
     parameters: ClassVar[tuple[int, ...]] = (1, 2, 3, 4)
 
     @classmethod
+    def form(cls, constant: Sequence[bool]) -> type[OnnxOperator]:
+        return cls if all(constant[1:3]) else DynamicSlice
+
+    @classmethod
     def from_onnx(cls, node: OnnxNode) -> Self:
         if node.opset < 10:
             starts, stops, axes = node.integers("starts"), node.integers("ends"), node.integers("axes")
@@ -113,6 +118,39 @@ class Slice(Moving):
         return (x,)
 
 
+@dataclass(frozen=True)
+class DynamicSlice(Moving):
+    """A Slice whose starts or stops depend on the network's input: x, starts and stops remain inputs.
+
+    Shapes are static all the same: the number of elements must not depend on the input. Steps are positive.
+    """
+
+    axes: tuple[int, ...]
+    steps: tuple[int, ...]
+    onnx_type = "Slice"
+    parameters: ClassVar[tuple[int, ...]] = (3, 4)
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Self:
+        count = math.prod(node.tensor(1).shape)
+        axes, steps = node.constant_integers(3), node.constant_integers(4)
+        axes = node.axes(tuple(range(count)) if axes is None else axes)
+        steps = (1,) * count if steps is None else steps
+        if not len(axes) == len(steps) == count:
+            node.fail(f"{count} starts, axes {axes} and steps {steps} do not go together")
+        if min(steps, default=1) < 1:
+            node.unsupported("a negative step with starts or ends that depend on the network's input")
+        return cls(axes, steps)
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x, starts, stops = (require(value) for value in inputs[:3])
+        for position, axis in enumerate(self.axes):
+            ends = (int(starts.flatten()[position]), int(stops.flatten()[position]))
+            first, last, step = slice(*ends, self.steps[position]).indices(x.shape[axis])
+            x = x[(slice(None),) * axis + (slice(first, last, step),)]
+        return (x,)
+
+
 @operator("Gather")
 @dataclass(frozen=True)
 class Gather(Moving):
@@ -122,6 +160,10 @@ class Gather(Moving):
     indices: tuple[int, ...]
     index_shape: tuple[int, ...]
     parameters: ClassVar[tuple[int, ...]] = (1,)
+
+    @classmethod
+    def form(cls, constant: Sequence[bool]) -> type[OnnxOperator]:
+        return cls if all(constant[1:2]) else DynamicGather
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Self:
@@ -139,6 +181,50 @@ class Gather(Moving):
         x = require(inputs[0])
         taken = x.index_select(self.axis, torch.tensor(self.indices, dtype=torch.int64, device=x.device))
         return (taken.reshape((*x.shape[: self.axis], *self.index_shape, *x.shape[self.axis + 1 :])),)
+
+
+@dataclass(frozen=True)
+class DynamicGather(Moving):
+    """A Gather whose indices depend on the network's input. Negative ones count from the end."""
+
+    axis: int
+    onnx_type = "Gather"
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Self:
+        return cls(node.axis(node.integer("axis", 0)))
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x, indices = require(inputs[0]), require(inputs[1]).to(torch.int64)
+        flat = torch.where(indices < 0, indices + x.shape[self.axis], indices).flatten()
+        taken = x.index_select(self.axis, flat)
+        return (taken.reshape((*x.shape[: self.axis], *indices.shape, *x.shape[self.axis + 1 :])),)
+
+
+@operator("ScatterND")
+@dataclass(frozen=True)
+class ScatterND(Moving):
+    """Data with `updates` in place of the slices that `indices` [*I, Q] name; updates are [*I, *data.shape[Q:]]."""
+
+    @classmethod
+    def from_onnx(cls, node: OnnxNode) -> Self:
+        if (reduction := node.text("reduction", "none")) != "none":
+            node.unsupported(f"reduction '{reduction}'")
+        indices = node.constant(1)
+        if indices is not None and indices.size:
+            axes = np.array(node.shape[: indices.shape[-1]])
+            rows = np.where(indices < 0, indices + axes, indices).reshape(-1, indices.shape[-1])
+            if len(np.unique(rows, axis=0)) < len(rows):
+                node.unsupported("writing one element twice")
+        return cls()
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        data, indices, updates = (require(value) for value in inputs[:3])
+        depth = indices.shape[-1]
+        axes = torch.tensor(data.shape[:depth], dtype=torch.int64, device=indices.device)
+        places = torch.where(indices < 0, indices + axes, indices).to(torch.int64).reshape(-1, depth)
+        written = updates.to(data.dtype).reshape(-1, *data.shape[depth:])
+        return (data.index_put(tuple(places.unbind(1)), written),)
 
 
 @operator("Pad")

@@ -1,11 +1,11 @@
-"""Upsample and Resize to the nearest element: every output element is an input element."""
+"""Upsample and Resize: to the nearest element, or linearly between the two nearest along each axis."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Self, cast
 
 import torch
 from torch import Tensor
@@ -28,6 +28,40 @@ class NearestTake(OnnxOperator):
         return (x,)
 
 
+@dataclass(frozen=True)
+class LinearResize(OnnxOperator):
+    """Along each axis, `places[axis]` are the input positions that are read, between elements where they are not
+    whole; None where the axis stays as it is. One axis after another, so linear, bilinear or trilinear."""
+
+    places: tuple[tuple[float, ...] | None, ...]
+    onnx_type = "Resize"
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x = require(inputs[0])
+        for axis, places in enumerate(self.places):
+            if places is None:
+                continue
+            below = [min(math.floor(place), x.shape[axis] - 1) for place in places]
+            above = [min(index + 1, x.shape[axis] - 1) for index in below]
+            share = [place - index for place, index in zip(places, below, strict=True)]
+            weight = torch.tensor(share, dtype=x.dtype, device=x.device)
+            weight = weight.reshape(-1, *(1,) * (x.ndim - axis - 1))
+            low, high = (
+                x.index_select(axis, torch.tensor(index, dtype=torch.int64, device=x.device))
+                for index in (below, above)
+            )
+            x = low * (1 - weight) + high * weight
+        return (x,)
+
+    def term_count(self, inputs: Sequence[Tensor | None]) -> int:
+        """Runtimes compute positions in float32, with an error in proportion to the position."""
+        longest = max((max(places) for places in self.places if places), default=0.0)
+        return 8 + 4 * math.ceil(longest)
+
+    def term_magnitude(self, inputs: Sequence[Tensor | None], output: Tensor) -> Tensor:
+        return self.evaluate([require(inputs[0]).abs()])[0]
+
+
 @operator("Upsample")
 @dataclass(frozen=True)
 class Upsample(NearestTake):
@@ -37,13 +71,16 @@ class Upsample(NearestTake):
 
     @classmethod
     def from_onnx(cls, node: OnnxNode) -> Self:
-        if (mode := node.text("mode", "nearest")) != "nearest":
+        mode = node.text("mode", "nearest")
+        if mode not in ("nearest", "linear", "bilinear"):
             node.unsupported(f"mode '{mode}'")
         given = node.constant(1)
         scales = node.numbers("scales") if given is None else tuple(float(s) for s in given.reshape(-1))
         if scales is None or len(scales) != node.rank:
             node.fail("its scales are missing")
         sizes = [math.floor(size * scale) for size, scale in zip(node.shape, scales, strict=True)]
+        if mode != "nearest":
+            return cast(Self, LinearResize(_between(node.shape, sizes, scales, "asymmetric")))
         return cls(_nearest(node.shape, sizes, scales, "asymmetric", "floor"))
 
 
@@ -61,8 +98,11 @@ class Resize(NearestTake):
             "asymmetric" if node.opset < 11 else node.text("coordinate_transformation_mode", "half_pixel")
         )
         rounding = "floor" if node.opset < 11 else node.text("nearest_mode", "round_prefer_floor")
-        if mode != "nearest" or transform not in _TRANSFORMS or rounding not in _ROUNDINGS:
+        known = transform in _TRANSFORMS and (mode == "linear" or rounding in _ROUNDINGS)
+        if mode not in ("nearest", "linear") or not known:
             node.unsupported(f"mode '{mode}' with '{transform}' and '{rounding}'")
+        if mode == "linear" and node.integer("antialias", 0):
+            node.unsupported("antialias")
         if node.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             node.unsupported("a keep_aspect_ratio_policy other than stretch")
         axes = node.axes(node.integers("axes") or tuple(range(node.rank)))
@@ -77,6 +117,8 @@ class Resize(NearestTake):
                 node.fail("its scales and sizes are missing")
             for axis, size in zip(axes, wanted, strict=True):
                 sizes[axis], scales[axis] = size, size / node.shape[axis]
+        if mode == "linear":
+            return cast(Self, LinearResize(_between(node.shape, sizes, scales, transform)))
         return cls(_nearest(node.shape, sizes, scales, transform, rounding))
 
 
@@ -95,6 +137,20 @@ def _nearest(
             continue
         positions = [_position(i, length, size, scale, transform) for i in range(size)]
         result.append(tuple(min(max(_rounded(p, rounding), 0), length - 1) for p in positions))
+    return tuple(result)
+
+
+def _between(
+    shape: Sequence[int], sizes: Sequence[int], scales: Sequence[float], transform: str
+) -> tuple[tuple[float, ...] | None, ...]:
+    """Input positions along each axis, kept inside it."""
+    result: list[tuple[float, ...] | None] = []
+    for length, size, scale in zip(shape, sizes, scales, strict=True):
+        if length == size and scale == 1.0:
+            result.append(None)
+            continue
+        positions = (_position(i, length, size, scale, transform) for i in range(size))
+        result.append(tuple(min(max(p, 0.0), length - 1.0) for p in positions))
     return tuple(result)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import typing
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -197,7 +198,9 @@ class Cast(OnnxOperator):
         source = TORCH_DTYPES.get(onnx.helper.np_dtype_to_tensor_dtype(node.tensor(0).dtype))
         if to is None or source is None:
             node.unsupported(f"a cast from {node.tensor(0).dtype} to ONNX element type {target}")
-        return cls(source, to)
+        if to.is_floating_point or torch.promote_types(source, to) == to:
+            return cls(source, to)
+        return typing.cast(Self, CastToInteger(source, to))
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         return (require(inputs[0]).to(self.to),)
@@ -205,6 +208,10 @@ class Cast(OnnxOperator):
     @property
     def only_rounds(self) -> bool:
         return self.source.is_floating_point and self.to.is_floating_point
+
+
+class CastToInteger(Cast):
+    """To an integer or truth type that does not hold all values of the source's: towards zero; true if not zero."""
 
 
 TORCH_DTYPES: dict[int, torch.dtype] = {

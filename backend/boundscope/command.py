@@ -22,6 +22,8 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
     words += ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
     words += ["--precision", job.precision]
     words += ["--timeout", str(job.timeout_s).removesuffix(".0"), "--seed", str(job.seed)]
+    if job.cross_check:
+        words.append("--cross-check")
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
     for option, value in (
@@ -35,7 +37,8 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
 
 
 def _ball_options(ball: EpsilonBall, center: str | Path) -> list[str]:
-    words = ["--ball", str(center), f"--epsilon={ball.epsilon}", "--label", str(ball.label)]
+    words = ["--ball", str(center), "--norm", ball.norm, f"--epsilon={ball.epsilon}"]
+    words += ["--label", str(ball.label)]
     if ball.lower is not None and ball.upper is not None:
         words += ["--clip", ball.lower, ball.upper]
     if ball.mean:

@@ -56,6 +56,20 @@ class Arithmetic(enum.StrEnum):
         return "real" if self is Arithmetic.REAL else "float32 (any order)"
 
 
+class Norm(enum.StrEnum):
+    """How far an input lies from a ball's centre: its largest change (linf), the square root of the sum of squared
+    changes (l2), the sum of changes (l1), or how many inputs differ (l0)."""
+
+    LINF = "linf"
+    L2 = "l2"
+    L1 = "l1"
+    L0 = "l0"
+
+    @property
+    def label(self) -> str:
+        return "L∞" if self is Norm.LINF else self.value.upper()
+
+
 class Precision(enum.StrEnum):
     """Of the engine's own computation; its rounding is counted either way.
 
@@ -129,11 +143,12 @@ class PropertyFile(Struct, tag="file"):
 
 
 class EpsilonBall(Struct, tag="ball"):
-    """All inputs within `epsilon` (decimal text) of `center` in the L∞ norm, clipped to [lower, upper].
+    """All inputs within `epsilon` (decimal text) of `center` in the norm, clipped to [lower, upper].
 
     Violated where some output other than `label` is at least as large as output `label`.
     `center` is a .npy of the input's element count, or a PNG whose pixels are divided by 255, then
     (pixel - mean) / std per channel where these are given. ε and the clip range count before mean and std.
+    With l0, `epsilon` is the number of inputs that may take any value of the clip range, which must be given.
     """
 
     center: FileRef
@@ -143,6 +158,7 @@ class EpsilonBall(Struct, tag="ball"):
     upper: str | None = None
     mean: tuple[str, ...] = ()
     std: tuple[str, ...] = ()
+    norm: Norm = Norm.LINF
 
 
 PropertySource = PropertyFile | EpsilonBall
@@ -164,6 +180,7 @@ class VerifyJob(Struct, tag="verify"):
     chunk_rows: int | None = None  # rows carried backward together, a multiple of 16; None: from the budget
     memory_budget_bytes: int | None = None  # per rank; None: half of what is free at the start
     threads_per_rank: int | None = None  # None: cores // ranks
+    cross_check: bool = False  # also run auto_LiRPA on every case and compare
 
 
 class InspectJob(Struct, tag="inspect"):
@@ -294,6 +311,30 @@ class Counterexample(Struct):
     input_shape: tuple[int, ...] = ()
 
 
+class LayerDifference(Struct):
+    """How far two engines' intervals of one hidden tensor lie apart: the largest difference of an end, over all
+    elements. `unlike` counts elements whose two intervals have no point in common."""
+
+    case: int
+    tensor: str
+    elements: int
+    difference: float
+    unlike: int = 0
+
+
+class CrossCheck(Struct):
+    """What auto_LiRPA says of the same cases by the same method. Differences are no faults, for the engines relax
+    hidden layers in their own ways; a sentence in `disagreements` is one: both cannot be right."""
+
+    engine: str
+    method: Method
+    layers: tuple[LayerDifference, ...]
+    margin_difference: float | None  # the largest, over all inequalities; None where nothing could be compared
+    same_layers_difference: float | None  # with our intervals of hidden tensors given to it
+    disagreements: tuple[str, ...] = ()
+    left_out: str = ""  # why something was not compared
+
+
 class VerifyResult(Struct, tag="verify_result"):
     verdict: Verdict
     reason: str
@@ -304,6 +345,7 @@ class VerifyResult(Struct, tag="verify_result"):
     counterexample: Counterexample | None
     versions: dict[str, str]
     command: str
+    cross_check: CrossCheck | None = None
 
 
 # ---------------------------------------------------------------- events

@@ -15,7 +15,7 @@ from typing import NoReturn
 from boundscope import __version__, capabilities
 from boundscope.cli.output import complain, read_size
 from boundscope.errors import UsageError
-from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Precision, Sharding
+from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Norm, Precision, Sharding
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -153,7 +153,15 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     ball.add_argument(
         "--ball", metavar="CENTER", type=Path, help="its centre: .npy, or .png with pixels / 255"
     )
-    ball.add_argument("--epsilon", metavar="E", type=decimal, help="radius in the L∞ norm, a decimal number")
+    ball.add_argument(
+        "--epsilon", metavar="E", type=decimal, help="its radius, a decimal number; with l0 a number of inputs"
+    )
+    ball.add_argument(
+        "--norm",
+        metavar="NORM",
+        type=member(Norm),
+        help=f"of the radius: {', '.join(Norm)} (default: {Norm.LINF}; l0 needs --clip)",
+    )
     ball.add_argument("--label", metavar="K", type=whole, help="the output that must stay the largest")
     ball.add_argument(
         "--clip", metavar=("LO", "HI"), nargs=2, type=decimal, help="keep every input within LO and HI"
@@ -173,6 +181,11 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help = f"{', '.join(available)} (default: {default}"
         help += f"; not in this version yet: {', '.join(later)})" if later else ")"
         how.add_argument(f"--{name}", metavar=name.upper(), type=member(kind), default=default, help=help)
+    how.add_argument(
+        "--cross-check",
+        action="store_true",
+        help="run auto_LiRPA beside the native engine; an error where both cannot be right",
+    )
     how.add_argument("--ranks", metavar="P", type=whole, default=1, help="processes of the job (default: 1)")
     how.add_argument("--timeout", metavar="S", type=real, default=300.0, help="seconds (default: 300)")
     how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")

@@ -16,6 +16,7 @@ from boundscope.errors import BoundscopeError, CancelledError, UsageError
 from boundscope.protocol import (
     EpsilonBall,
     Margin,
+    Norm,
     PropertyFile,
     PropertySource,
     Seconds,
@@ -25,7 +26,7 @@ from boundscope.protocol import (
 )
 from boundscope.worker.files import JobFiles
 
-_BALL_ONLY = ("epsilon", "label", "clip", "mean", "std")
+_BALL_ONLY = ("epsilon", "norm", "label", "clip", "mean", "std")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -108,6 +109,7 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         chunk_rows=arguments.chunk_rows,
         memory_budget_bytes=arguments.memory_budget,
         threads_per_rank=arguments.threads,
+        cross_check=arguments.cross_check,
     )
     capabilities.check(job)
     return job
@@ -125,6 +127,7 @@ def _property_source(arguments: argparse.Namespace) -> PropertySource:
         upper=upper,
         mean=arguments.mean,
         std=arguments.std,
+        norm=arguments.norm or Norm.LINF,
     )
 
 

@@ -1,6 +1,6 @@
 """Bound rules, one operator family a module; importing this package registers them all."""
 
-from boundscope.bounds.operators import arithmetic, conv, linear, maximum, moves, relu
+from boundscope.bounds.operators import arithmetic, bilinear, conv, linear, maximum, moves, relu, softmax
 from boundscope.bounds.operators.base import NodeView, Rule, bounds, operators_with_rules, rule_of
 from boundscope.bounds.operators.relaxation import Relaxation
 
@@ -9,6 +9,7 @@ __all__ = [
     "Relaxation",
     "Rule",
     "arithmetic",
+    "bilinear",
     "bounds",
     "conv",
     "linear",
@@ -17,4 +18,5 @@ __all__ = [
     "operators_with_rules",
     "relu",
     "rule_of",
+    "softmax",
 ]

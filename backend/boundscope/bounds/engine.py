@@ -15,6 +15,7 @@ from torch import Tensor
 from boundscope.bounds.alpha import AlphaSettings, BoundOf, optimised
 from boundscope.bounds.backward import BackwardPass, Rows
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.forward import ForwardPass
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.rounding import RoundingModel
@@ -104,11 +105,14 @@ class BoundEngine:
         context = BoxContext.over(box, self.network, self.weights, self.ledger, self.model, self.device)
         producers = {name: node for node in self.network.nodes for name in node.outputs}
         refined: set[str] = set()
+        forward = ForwardPass.where_it_pays(context) if method in REFINED else None
         for done, node in enumerate(self.network.nodes):
             self._checkpoint()
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
             context.advance(node)
+            if forward is not None:
+                forward.advance(node)
             self.monitor.emit(
                 Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
             )

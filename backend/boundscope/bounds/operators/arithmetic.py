@@ -87,6 +87,9 @@ class NegRule(Rule[Neg]):
         x = view.interval(0)
         return (Interval(-x.upper, -x.lower),)
 
+    def magnitude(self, view: NodeView[Neg]) -> tuple[Tensor, ...]:
+        return (view.interval(0).magnitude,)
+
     def backward(self, view: NodeView[Neg], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
         assert coefficients is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from decimal import Decimal
@@ -16,8 +17,8 @@ from boundscope.errors import PropertyError
 from boundscope.properties.assemble import make_clause
 from boundscope.properties.decimals import enclosure, parse_rational, rounded_text
 from boundscope.properties.linear import make_constraint, subtract, variable
-from boundscope.properties.types import Box, Case, Clause, Property
-from boundscope.protocol import EpsilonBall
+from boundscope.properties.types import Box, Case, Clause, NormBall, Property
+from boundscope.protocol import EpsilonBall, Norm
 
 FORMAT = "ε-ball"
 _PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -31,11 +32,13 @@ def ball_property(
 
     Values of a .npy are taken exactly as stored; pixels of a PNG are divided by 255. Then, exactly, the
     interval [value − ε, value + ε] is cut to the clip range, and mean and std are applied to its ends. The
-    box holds the result as decimals, exact where these end, else rounded outward to 25 digits. Pixels go
+    box holds the result as decimals, exact where these end, else rounded outward to 25 digits; in other norms
+    than L∞ it encloses the ball, which is described beside it (with L0 it is the clip range). Pixels go
     where `input_shape` says: [.., channels, height, width], [.., height, width, channels] or, for a grey
     image, any shape of the same size. Raises PropertyError for whatever does not fit.
     """
-    name = f"{ball.center.name}, ε = {ball.epsilon}, label {ball.label}"
+    norm = "" if ball.norm is Norm.LINF else f"{ball.norm.label} "
+    name = f"{ball.center.name}, {norm}ε = {ball.epsilon}, label {ball.label}"
     if output_count < 2:
         raise PropertyError(f"{name}: the network has {output_count} output; a label needs at least two")
     if not 0 <= ball.label < output_count:
@@ -46,6 +49,8 @@ def ball_property(
     centre = _read_centre(Path(center_path), ball.center.name, input_shape)
     channels = _channels(name, input_shape, len(options.mean))
     box = _box(name, centre, channels, options)
+    if ball.norm is not Norm.LINF:
+        box = dataclasses.replace(box, ball=_norm_ball(name, centre, channels, options))
     clauses = tuple(_rival(j, ball.label) for j in range(output_count) if j != ball.label)
     return Property(name, FORMAT, centre.values.size, output_count, (Case(box, clauses),))
 
@@ -54,6 +59,7 @@ def ball_property(
 class _Options:
     """The numbers of an EpsilonBall, checked; mean and std have one entry, or one a channel."""
 
+    norm: Norm
     epsilon: Fraction
     lower: Fraction | None
     upper: Fraction | None
@@ -69,6 +75,15 @@ class _Options:
         upper = None if ball.upper is None else _number(ball.upper, "the clip range's upper end", name)
         if lower is not None and upper is not None and lower > upper:
             raise PropertyError(f"{name}: the clip range [{ball.lower}, {ball.upper}] is empty")
+        if ball.norm is Norm.L0:
+            if epsilon.denominator != 1:
+                raise PropertyError(
+                    f"{name}: with L0, ε is the number of inputs that may change; give a whole number"
+                )
+            if lower is None or upper is None:
+                raise PropertyError(
+                    f"{name}: an L0 ball needs a clip range, or a changed input could be anything"
+                )
         size = max(len(ball.mean), len(ball.std), 1)
         mean = tuple(_number(text, "mean", name) for text in ball.mean) or (Fraction(0),) * size
         std = tuple(_number(text, "std", name) for text in ball.std) or (Fraction(1),) * size
@@ -76,7 +91,7 @@ class _Options:
             raise PropertyError(f"{name}: {len(mean)} means but {len(std)} stds; give one of each a channel")
         if any(value <= 0 for value in std):
             raise PropertyError(f"{name}: every std must be above 0")
-        return cls(epsilon, lower, upper, mean, std)
+        return cls(ball.norm, epsilon, lower, upper, mean, std)
 
 
 @dataclass(frozen=True)
@@ -122,13 +137,16 @@ def _box(name: str, centre: _Centre, channels: NDArray[np.int64], options: _Opti
 def _interval(centre: Fraction, channel: int, options: _Options) -> tuple[str, str, float, float]:
     """Both ends as text, the lower one rounded down and the upper one rounded up to float64."""
     lower, upper = centre - options.epsilon, centre + options.epsilon
+    if options.norm is Norm.L0:
+        lower, upper = _changed_anyhow(centre, options)
     if options.lower is not None:
         lower = max(lower, options.lower)
     if options.upper is not None:
         upper = min(upper, options.upper)
     if lower > upper:
+        how_far = "" if options.norm is Norm.L0 else "further than ε "
         raise ValueError(
-            f"the centre {float(centre):g} lies further than ε outside the clip range; correct the centre or "
+            f"the centre {float(centre):g} lies {how_far}outside the clip range; correct the centre or "
             "the range (they count before mean and std)"
         )
     mean, std = options.mean[channel], options.std[channel]
@@ -137,6 +155,70 @@ def _interval(centre: Fraction, channel: int, options: _Options) -> tuple[str, s
     below, _ = enclosure(lower_text, Decimal(lower_text))
     _, above = enclosure(upper_text, Decimal(upper_text))
     return lower_text, upper_text, below, above
+
+
+def _changed_anyhow(centre: Fraction, options: _Options) -> tuple[Fraction, Fraction]:
+    """Where a single input may go in an L0 ball, before the clip range: anywhere in it, if it may change at all."""
+    assert options.lower is not None
+    assert options.upper is not None
+    if options.epsilon and options.lower <= centre <= options.upper:
+        return options.lower, options.upper
+    return centre, centre
+
+
+def _norm_ball(name: str, centre: _Centre, channels: NDArray[np.int64], options: _Options) -> NormBall:
+    texts: list[tuple[str, str]] = []
+    floats = np.empty((2, centre.values.size), dtype=np.float64)
+    missing = Fraction(0)  # the least distance of the clip range from the centre: squared in L2, else summed
+    known: dict[tuple[Any, int], tuple[tuple[str, str], tuple[float, float], Fraction]] = {}
+    for index, pair in enumerate(zip(centre.values.tolist(), channels.tolist(), strict=True)):
+        found = known.get(pair)
+        if found is None:
+            found = known[pair] = _middle(Fraction(pair[0]) / centre.divisor, pair[1], options)
+        texts.append(found[0])
+        floats[:, index] = found[1]
+        if found[2]:
+            missing += found[2] ** 2 if options.norm is Norm.L2 else found[2]
+    reach = options.epsilon**2 if options.norm is Norm.L2 else options.epsilon
+    if options.norm is not Norm.L0 and missing > reach:
+        raise PropertyError(
+            f"{name}: no input of the clip range lies within ε of the centre in the {options.norm.label} norm; "
+            "correct the centre or the range (they count before mean and std)"
+        )
+    below = np.array([_float_below(std) for std in options.std])
+    return NormBall(
+        norm=options.norm,
+        radius=options.epsilon,
+        centre_lower_text=tuple(lower for lower, _ in texts),
+        centre_upper_text=tuple(upper for _, upper in texts),
+        centre_lower=floats[0],
+        centre_upper=floats[1],
+        scale=tuple(options.std[channel] for channel in channels.tolist()),
+        scale_below=below[channels],
+        radius_above=-_float_below(-options.epsilon),
+    )
+
+
+def _middle(
+    centre: Fraction, channel: int, options: _Options
+) -> tuple[tuple[str, str], tuple[float, float], Fraction]:
+    """The centre of one input, rounded down and up, as text and as float64; how far outside the clip range it is."""
+    outside = Fraction(0)
+    if options.lower is not None:
+        outside = max(outside, options.lower - centre)
+    if options.upper is not None:
+        outside = max(outside, centre - options.upper)
+    value = (centre - options.mean[channel]) / options.std[channel]
+    lower, upper = rounded_text(value, up=False), rounded_text(value, up=True)
+    below, _ = enclosure(lower, Decimal(lower))
+    _, above = enclosure(upper, Decimal(upper))
+    return (lower, upper), (below, above), outside
+
+
+def _float_below(value: Fraction) -> float:
+    """The largest float64 at or below."""
+    nearest = float(value)
+    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
 
 
 def _channels(name: str, shape: tuple[int, ...], count: int) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from boundscope.properties.types import Box, Clause, LinearConstraint, Property
+from boundscope.properties.types import Box, Clause, LinearConstraint, NormBall, Property
+from boundscope.protocol import Norm
 
 
 def margin(constraint: LinearConstraint, inputs: Sequence[Fraction], outputs: Sequence[Fraction]) -> Fraction:
@@ -29,7 +30,7 @@ def holds(clause: Clause, inputs: Sequence[Fraction], outputs: Sequence[Fraction
 
 
 def inside(box: Box, inputs: Sequence[Fraction]) -> bool:
-    """Whether the point lies in the box as written, strict bounds taken as strict."""
+    """Whether the point lies in the box as written (strict bounds taken as strict), and in its ball."""
     strict_lower, strict_upper = set(box.strict_lower.tolist()), set(box.strict_upper.tolist())
     for index, value in enumerate(inputs):
         lower, upper = Fraction(box.lower_text[index]), Fraction(box.upper_text[index])
@@ -37,7 +38,27 @@ def inside(box: Box, inputs: Sequence[Fraction]) -> bool:
             return False
         if (value == lower and index in strict_lower) or (value == upper and index in strict_upper):
             return False
-    return True
+    return box.ball is None or inside_ball(box.ball, inputs)
+
+
+def inside_ball(ball: NormBall, inputs: Sequence[Fraction]) -> bool:
+    """Whether the point lies in the ball, whatever its box; exact for every norm, for no root is taken."""
+    distances = [
+        _distance(Fraction(lower), Fraction(upper), value)
+        for lower, upper, value in zip(ball.centre_lower_text, ball.centre_upper_text, inputs, strict=True)
+    ]
+    if ball.norm is Norm.L0:
+        return sum(distance > 0 for distance in distances) <= ball.radius
+    changes = [scale * distance for scale, distance in zip(ball.scale, distances, strict=True)]
+    if ball.norm is Norm.L1:
+        return sum(changes) <= ball.radius
+    if ball.norm is Norm.L2:
+        return sum(change * change for change in changes) <= ball.radius**2
+    return max(changes) <= ball.radius
+
+
+def _distance(lower: Fraction, upper: Fraction, value: Fraction) -> Fraction:
+    return max(lower - value, value - upper, Fraction(0))
 
 
 def violated_clause(

@@ -8,8 +8,32 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from boundscope.protocol import Norm
+
 Float64Array = NDArray[np.float64]
 IndexArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class NormBall:
+    """Inputs x with ‖scale · (x − centre)‖ ≤ radius in the L2 or L1 norm; with L0, those that differ from the centre in
+    at most `radius` inputs, each of which may have any value of its box.
+
+    `centre_lower_text` and `centre_upper_text` are the centre's decimals, the same where these end, else rounded down
+    and up to 25 digits: an input between the two does not differ. `centre_lower` and `centre_upper` are float64
+    [inputs] that enclose them. `scale` is what mean and std made of the distances (std, an entry an input, exact);
+    `scale_below` and `radius_above` are float64, rounded so that the ball grows.
+    """
+
+    norm: Norm
+    radius: Fraction
+    centre_lower_text: tuple[str, ...]
+    centre_upper_text: tuple[str, ...]
+    centre_lower: Float64Array
+    centre_upper: Float64Array
+    scale: tuple[Fraction, ...]
+    scale_below: Float64Array
+    radius_above: float
 
 
 @dataclass(frozen=True)
@@ -19,7 +43,8 @@ class Box:
     `lower_text` and `upper_text` are the decimals as written; `lower` (rounded down) and `upper` (rounded up)
     are float64 [inputs] that enclose them, equal to them where they are float64 numbers. The box is closed;
     `strict_lower` and `strict_upper` name the inputs whose bound was written with < or >, so that the bound
-    itself is not among the points that violate.
+    itself is not among the points that violate. Where there is a `ball`, only points that lie in it too count; the
+    box encloses it.
     """
 
     lower_text: tuple[str, ...]
@@ -28,6 +53,7 @@ class Box:
     upper: Float64Array
     strict_lower: IndexArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     strict_upper: IndexArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    ball: NormBall | None = None
 
 
 @dataclass(frozen=True)

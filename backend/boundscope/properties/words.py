@@ -9,8 +9,9 @@ from itertools import islice
 import numpy as np
 from numpy.typing import NDArray
 
-from boundscope.properties.types import Box, Case, Clause, Float64Array, Property
-from boundscope.protocol import ClauseRow, InputRow, PropertySummary
+from boundscope.properties.decimals import rational_text
+from boundscope.properties.types import Box, Case, Clause, Float64Array, NormBall, Property
+from boundscope.protocol import ClauseRow, InputRow, Norm, PropertySummary
 
 _CLAUSES_IN_WORDS = 6
 _TEXT_IN_WORDS = 200
@@ -39,6 +40,8 @@ def _words(found: Property) -> Iterator[str]:
     yield f"{_inputs(found)}; {_count(found.output_count, 'output')}, {_range('Y', found.output_count)}."
     if len(found.cases) == 1:
         yield from _box_words(found.cases[0].box)
+        if found.cases[0].box.ball is not None:
+            yield _ball_words(found.cases[0].box.ball)
     elif found.cases:
         yield (
             f"{len(found.cases)} cases, each an input box of its own with its own clauses: {_varying(found.cases)}."
@@ -48,7 +51,8 @@ def _words(found: Property) -> Iterator[str]:
     label = _label(found)
     if label is not None:
         rivals = f"Y_{1 - label}" if found.output_count == 2 else "all other outputs"
-        yield f"In short: verified means that Y_{label} stays above {rivals} everywhere in the box."
+        where = "box" if found.cases[0].box.ball is None else "ball"
+        yield f"In short: verified means that Y_{label} stays above {rivals} everywhere in the {where}."
     yield from _notes(found)
 
 
@@ -78,6 +82,22 @@ def _box_words(box: Box) -> Iterator[str]:
             f"{others} a lower and an upper bound {apart} apart."
         )
     yield from _strict_words((Case(box, ()),))
+
+
+def _ball_words(ball: NormBall) -> str:
+    radius = rational_text(ball.radius)
+    if ball.norm is Norm.L0:
+        inputs = "input differs" if ball.radius == 1 else "inputs differ"
+        return f"Of this box only an L0 ball counts: points where at most {radius} {inputs} from the centre."
+    what = {
+        Norm.L2: "the square root of the sum of their squared changes",
+        Norm.L1: "the sum of their changes",
+    }[ball.norm]
+    before = " (counted before mean and deviation)" if any(scale != 1 for scale in set(ball.scale)) else ""
+    return (
+        f"Of this box only an {ball.norm.label} ball counts: points whose inputs change by at most {radius} "
+        f"together{before}, by {what}."
+    )
 
 
 def _apart(widths: Float64Array) -> str:
@@ -130,6 +150,8 @@ def _violation(found: Property) -> str:
     if any(len(clause.constraints) > 1 for clause in clauses) and len(clauses) > 1:
         shown = [f"({text})" if " and " in text else text for text in shown]
     where = "some input of the box" if len(found.cases) == 1 else "some input of its case's box"
+    if len(found.cases) == 1 and found.cases[0].box.ball is not None:
+        where = "some input of the ball"
     if len(clauses) == 1:
         together = _together(clauses[0])
         return f"Violated if, at {where}, {together}{shown[0]}."

@@ -12,15 +12,19 @@ from boundscope.properties.types import Box, Clause, LinearConstraint, Property
 _TRUE, _FALSE = "(<= 0.0 1.0)", "(<= 1.0 0.0)"
 
 
-def to_vnnlib(found: Property) -> str:
+def to_vnnlib(found: Property, *, enclosing_box: bool = False) -> str:
     """VNN-LIB 1.0 text of the same meaning; reading it back gives equal boxes, clauses and constraints.
 
     Bounds that all cases share are asserted once; the others stand in the disjunct of each clause. Cases
-    without clauses, which nothing can violate, are left out where there are others. Raises PropertyError
-    where there is no case at all.
+    without clauses, which nothing can violate, are left out where there are others. VNN-LIB 1.0 has no L2, L1
+    or L0 balls: with `enclosing_box` the text says the box around such a ball. Raises PropertyError where it is
+    not set, or where there is no case at all.
     """
     if not found.cases:
         raise PropertyError(f"{found.name}: a property without any case cannot be written as VNN-LIB")
+    ball = next((case.box.ball for case in found.cases if case.box.ball is not None), None)
+    if ball is not None and not enclosing_box:
+        raise PropertyError(f"{found.name}: VNN-LIB 1.0 cannot say a ball of the {ball.norm.label} norm")
     return "\n".join(_lines(found)) + "\n"
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from boundscope.errors import UsageError
-from boundscope.protocol import Arithmetic, Engine, Method, Sharding, VerifyJob
+from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding, VerifyJob
 
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
-ENGINES = (Engine.NATIVE,)
+ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
 SHARDINGS = (Sharding.NONE, Sharding.ROWS)
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
 
@@ -22,6 +22,7 @@ def check(job: VerifyJob) -> None:
         if value not in available:
             names = ", ".join(available)
             raise UsageError(f"--{option} {value} is not in this version yet; it has: {names}")
+    _check_reference(job)
     if job.ranks < 1:
         raise UsageError(f"--ranks {job.ranks}: there must be at least one rank")
     if job.ranks > 1 and job.sharding is Sharding.NONE:
@@ -34,3 +35,24 @@ def check(job: VerifyJob) -> None:
         raise UsageError(
             f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB"
         )
+
+
+def _check_reference(job: VerifyJob) -> None:
+    """What auto_LiRPA cannot do, as the engine or beside ours."""
+    if job.engine is Engine.AUTO_LIRPA:
+        for option, wrong, reason in (
+            (
+                "--arithmetic float32",
+                job.arithmetic is Arithmetic.FLOAT32,
+                "its bounds speak of the reals only",
+            ),
+            ("--precision float64", job.precision is Precision.FLOAT64, "it computes in float32"),
+            (f"--sharding {job.sharding}", job.sharding is not Sharding.NONE, "it runs on one rank"),
+            (f"--chunk-rows {job.chunk_rows}", job.chunk_rows is not None, "it carries all rows together"),
+            ("--memory-budget", job.memory_budget_bytes is not None, "it keeps to none"),
+            ("--cross-check", job.cross_check, "that compares --engine native with it"),
+        ):
+            if wrong:
+                raise UsageError(f"{option} does not go with --engine auto_lirpa: {reason}")
+    if job.cross_check and job.ranks != 1:
+        raise UsageError("--cross-check runs on one rank; leave --ranks out")

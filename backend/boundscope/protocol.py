@@ -329,7 +329,9 @@ class CrossCheck(Struct):
     engine: str
     method: Method
     layers: tuple[LayerDifference, ...]
-    margin_difference: float | None  # the largest, over all inequalities; None where nothing could be compared
+    margin_difference: (
+        float | None
+    )  # the largest, over all inequalities; None where nothing could be compared
     same_layers_difference: float | None  # with our intervals of hidden tensors given to it
     disagreements: tuple[str, ...] = ()
     left_out: str = ""  # why something was not compared

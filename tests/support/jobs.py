@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
     Arithmetic,
+    Engine,
+    Event,
     FileRef,
     Method,
     PropertyFile,
@@ -23,9 +26,21 @@ def ref(path: Path) -> FileRef:
 
 
 def verify(
-    network: Path, prop: Path, *, method: Method = Method.CROWN, arithmetic: Arithmetic = Arithmetic.REAL
+    network: Path,
+    prop: Path,
+    *,
+    method: Method = Method.CROWN,
+    arithmetic: Arithmetic = Arithmetic.REAL,
+    engine: Engine = Engine.NATIVE,
+    cross_check: bool = False,
+    emit: Callable[[Event], None] | None = None,
 ) -> VerifyResult:
     job = VerifyJob(
-        network=ref(network), property=PropertyFile(file=ref(prop)), method=method, arithmetic=arithmetic
+        network=ref(network),
+        property=PropertyFile(file=ref(prop)),
+        method=method,
+        arithmetic=arithmetic,
+        engine=engine,
+        cross_check=cross_check,
     )
-    return run_verify(job, JobFiles(network, prop), Monitor(timeout_s=120), RankGroup())
+    return run_verify(job, JobFiles(network, prop), Monitor(emit, timeout_s=120), RankGroup())

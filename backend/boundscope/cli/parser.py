@@ -154,7 +154,10 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         "--ball", metavar="CENTER", type=Path, help="its centre: .npy, or .png with pixels / 255"
     )
     ball.add_argument(
-        "--epsilon", metavar="E", type=decimal, help="its radius, a decimal number; with l0 a number of inputs"
+        "--epsilon",
+        metavar="E",
+        type=decimal,
+        help="its radius, a decimal number; with l0 a number of inputs",
     )
     ball.add_argument(
         "--norm",

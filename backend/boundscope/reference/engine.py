@@ -20,7 +20,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from boundscope.bounds.interval import Interval
 from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError, UnsupportedOperatorError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node
@@ -41,6 +40,8 @@ METHODS = {
 # How far its own evaluation may be from ours, of the largest output: more is another network.
 SAME_NETWORK = 1e-3
 
+Ends = tuple[Tensor, Tensor]  # lower and upper end of every element of a tensor
+
 
 @dataclass(frozen=True)
 class ReferenceBounds:
@@ -53,7 +54,7 @@ class ReferenceBounds:
     """
 
     margins: Tensor
-    layers: Mapping[str, Interval]
+    layers: Mapping[str, Ends]
     rounding: float = 0.0
 
 
@@ -89,7 +90,7 @@ class ReferenceEngine:
         constraints: Sequence[LinearConstraint],
         method: Method,
         *,
-        hidden: Mapping[str, Interval] | None = None,
+        hidden: Mapping[str, Ends] | None = None,
     ) -> ReferenceBounds:
         """Bounds in this engine's dtype, as auto_LiRPA gives them.
 
@@ -137,8 +138,8 @@ class ReferenceEngine:
     # ------------------------------------------------------------ running it
 
     def _compute(
-        self, box: Box, rows: Tensor, method: Method, hidden: Mapping[str, Interval] | None
-    ) -> tuple[Tensor, dict[str, Interval]]:
+        self, box: Box, rows: Tensor, method: Method, hidden: Mapping[str, Ends] | None
+    ) -> tuple[Tensor, dict[str, Ends]]:
         """Lower bounds [R] of rows [1, R, outputs], and the hidden intervals, in the first form that works."""
         self.monitor.check()
         failure: Exception | None = None
@@ -173,7 +174,7 @@ class ReferenceEngine:
             self._bounded[patches] = (module, bounded)
         return self._bounded[patches]
 
-    def _inputs(self, box: Box) -> list[tuple[Tensor, Tensor]]:
+    def _inputs(self, box: Box) -> list[Ends]:
         """Lower and upper end of every input in this dtype, rounded outwards."""
         ends = []
         position = 0
@@ -188,7 +189,7 @@ class ReferenceEngine:
             position += info.size
         return ends
 
-    def _layers(self, module: NetworkModule, bounded: Any) -> dict[str, Interval]:
+    def _layers(self, module: NetworkModule, bounded: Any) -> dict[str, Ends]:
         """What the last computation left at the nodes, by our names of their tensors."""
         outputs = {info.name for info in self.network.outputs}
         found = {}
@@ -200,7 +201,7 @@ class ReferenceEngine:
             shape = self.network.tensors[name].shape
             ends = [end.detach() for end in pair if isinstance(end, Tensor)]
             if name not in outputs and len(ends) == 2 and all(tuple(end.shape) == shape for end in ends):
-                found[name] = Interval(ends[0], ends[1])
+                found[name] = (ends[0], ends[1])
         return found
 
     # ------------------------------------------------------------ why it fails
@@ -245,7 +246,7 @@ class ReferenceEngine:
                 rows[0, 0, 0] = 1
                 ends = [(value - 0.1, value + 0.1) for value in start]
                 _lower(self._lirpa, bounded, ends, rows, Method.CROWN, module, None)
-        except Exception:  # the question is whether it fails, however it does
+        except Exception:  # noqa: BLE001 - the question is whether it fails, however it does
             return False
         return True
 
@@ -253,11 +254,11 @@ class ReferenceEngine:
 def _lower(
     lirpa: ModuleType,
     bounded: Any,
-    ends: Sequence[tuple[Tensor, Tensor]],
+    ends: Sequence[Ends],
     rows: Tensor,
     method: Method,
     module: NetworkModule,
-    hidden: Mapping[str, Interval] | None,
+    hidden: Mapping[str, Ends] | None,
 ) -> Tensor:
     """Lower bounds [R] of rows [1, R, outputs], float64 numbers of its dtype."""
     centres = [lower + (upper - lower) / 2 for lower, upper in ends]
@@ -268,8 +269,8 @@ def _lower(
     )
     names = dict(zip(module.tensor_names, bounded.output_name[1:], strict=True))
     given = {
-        names[name]: (interval.lower.to(rows.dtype), interval.upper.to(rows.dtype))
-        for name, interval in (hidden or {}).items()
+        names[name]: (lower.to(rows.dtype), upper.to(rows.dtype))
+        for name, (lower, upper) in (hidden or {}).items()
         if name in names and names[name] != bounded.output_name[0]
     }
     with torch.set_grad_enabled(method is Method.ALPHA_CROWN):

@@ -58,7 +58,7 @@ class NetworkModule(nn.Module):
             for info in self._network.outputs
         ]
         joined = outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)
-        if torch.jit.is_tracing():
+        if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
             return (joined, *(values[name] for name in self.tensor_names))
         return joined
 
@@ -169,7 +169,7 @@ def _convolution(
         zeros += [pad - begin, pad - end]
     weight = F.pad(weight, zeros)
     axes = len(begins)
-    kind = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[axes]
+    kind: Any = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}[axes]
     layer: Any = kind(
         weight.shape[1] * group,
         weight.shape[0],
@@ -197,7 +197,7 @@ def _conv(node: Node, network: Network, constants: Constants) -> nn.Module | Non
             *weight.shape[:2],
             *((k - 1) * d + 1 for k, d in zip(op.kernel_shape, op.dilations, strict=True)),
         )
-        spread[(..., *(slice(None, None, step) for step in op.dilations))] = weight
+        spread[(slice(None), slice(None), *(slice(None, None, step) for step in op.dilations))] = weight
         weight = spread
     return _convolution(weight, bias, op.strides, op.pads, op.group)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import psutil
 import torch
@@ -31,6 +31,8 @@ from boundscope.properties.types import Case, Property
 from boundscope.protocol import (
     ClauseMargin,
     Counterexample,
+    CrossCheck,
+    Engine,
     EpsilonBall,
     GapPoint,
     Margin,
@@ -44,6 +46,8 @@ from boundscope.protocol import (
 )
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
+from boundscope.worker.crosscheck import Checker
+from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases
 from boundscope.worker.files import JobFiles
 from boundscope.worker.summary import network_summary
 from boundscope.worker.versions import versions
@@ -113,6 +117,7 @@ class _VerifyRun:
         self.proof = Proof()
         self.property: Property | None = None
         self.ledger = MemoryLedger(_budget(job, ranks))
+        self.cross_check: CrossCheck | None = None
 
     def result(self) -> VerifyResult:
         with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
@@ -128,6 +133,7 @@ class _VerifyRun:
             counterexample=outcome.counterexample,
             versions=versions(),
             command=command_line(self.job, str(self.files.network), str(self.files.property)),
+            cross_check=self.cross_check,
         )
 
     def _guarded(self) -> Outcome:
@@ -218,15 +224,34 @@ class _VerifyRun:
             return Outcome(Verdict.VERIFIED, "no input satisfies what the property asks of the inputs")
         engine = self._engine(network)
         witnesses = Witnesses(self.job, self.files, network, prop, engine)
+        cases = self._cases(network, engine)
+        checker = Checker(network, prop, engine, self.monitor) if self.job.cross_check else None
         found = None
         with self._agreed():
             if self.ranks.rank == 0:
                 found = self._attack(prop, witnesses)
         found = self.ranks.of_rank_0(found)
-        if isinstance(found, Outcome):
-            return found
-        self._bound(engine, prop)
-        return self._decide(prop, witnesses)
+        if not isinstance(found, Outcome):
+            self._bound(cases, prop)
+            found = self._decide(prop, witnesses, cases.note)
+        return found if checker is None else self._checked(checker, found)
+
+    def _cases(self, network: Network, engine: BoundEngine) -> CaseEngine:
+        if self.job.engine is Engine.AUTO_LIRPA:
+            return ReferenceCases(network, self.monitor)
+        return NativeCases(engine)
+
+    def _checked(self, checker: Checker, outcome: Outcome) -> Outcome:
+        """The outcome, or the error that the two engines contradict each other."""
+        self.cross_check = checker.run(self.job.method, outcome.counterexample)
+        if self.cross_check.disagreements:
+            reason = f"the engines disagree: {'; '.join(self.cross_check.disagreements)}"
+            return Outcome(Verdict.ERROR, reason, outcome.counterexample)
+        if self.cross_check.left_out:
+            return replace(
+                outcome, reason=f"{outcome.reason}; not cross-checked: {self.cross_check.left_out}"
+            )
+        return outcome
 
     def _engine(self, network: Network) -> BoundEngine:
         device = (
@@ -265,7 +290,7 @@ class _VerifyRun:
                 return Outcome(Verdict.VIOLATED, witnesses.reason(counterexample), counterexample)
         return None
 
-    def _bound(self, engine: BoundEngine, prop: Property) -> None:
+    def _bound(self, engine: CaseEngine, prop: Property) -> None:
         methods = STAGES[self.job.method]
         for number, case in enumerate(prop.cases):
             for method in methods:
@@ -275,13 +300,12 @@ class _VerifyRun:
                     self._emit_gap(number, case, str(method))
 
     def _bound_case(
-        self, engine: BoundEngine, number: int, case: Case, open_clauses: list[int], method: Method
+        self, engine: CaseEngine, number: int, case: Case, open_clauses: list[int], method: Method
     ) -> None:
-        context = engine.context(case.box, method, case=number)
         constraints = [
             constraint for clause in open_clauses for constraint in case.clauses[clause].constraints
         ]
-        margins = engine.margins(context, constraints, method).tolist()
+        margins = engine.margins(number, case, constraints, method)
         position = 0
         for clause in open_clauses:
             own = case.clauses[clause].constraints
@@ -292,7 +316,7 @@ class _VerifyRun:
             key = (number, clause)
             if values:
                 self.proof.lower[key] = max(self.proof.lower.get(key, float("-inf")), *values)
-            if any(value > 0 or (value == 0 and c.strict) for value, c in zip(values, own, strict=True)):
+            if any(engine.excludes(value, one) for value, one in zip(values, own, strict=True)):
                 self.proof.proven.add(key)
 
     def _emit_gap(self, number: int, case: Case, step: str) -> None:
@@ -310,10 +334,10 @@ class _VerifyRun:
                 )
             )
 
-    def _decide(self, prop: Property, witnesses: Witnesses) -> Outcome:
+    def _decide(self, prop: Property, witnesses: Witnesses, engine_note: str) -> Outcome:
         clauses = [(case, clause) for case, c in enumerate(prop.cases) for clause in range(len(c.clauses))]
         left = [key for key in clauses if key not in self.proof.proven]
-        note = "" if self.ranks.rank else witnesses.other_arithmetic_note()
+        note = engine_note + ("" if self.ranks.rank else witnesses.other_arithmetic_note())
         if not left:
             reason = f"every clause is excluded by {self.job.method} bounds{note}"
             return Outcome(Verdict.VERIFIED, reason, witnesses.other_arithmetic)

@@ -170,18 +170,24 @@ class BackwardPass:
 
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
         interval = self._context.intervals[name]
+        ball = self._context.balls.get(name)
         flat = coefficients.flatten(1)
         if self._rigorous:
             flat = flat.double()
-        centre, radius = interval.ball
+        lower, upper = (end.flatten().to(flat.dtype) for end in (interval.lower, interval.upper))
+        value = flat.clamp(min=0) @ lower + flat.clamp(max=0) @ upper
         if not self._rigorous:
-            total.add(flat @ centre.flatten().to(flat.dtype) - flat.abs() @ radius.flatten().to(flat.dtype))
+            total.add(value if ball is None else torch.maximum(value, ball.to(flat.dtype).estimate(flat)))
             return
-        # The error of both sums is relative to |coefficients|·(|centre| + radius).
-        reach = torch.stack([radius.flatten(), centre.abs().flatten() + radius.flatten()], dim=1)
-        spread, magnitude = (flat.abs() @ reach).unbind(1)
-        total.add(flat @ centre.flatten() - spread)
-        total.error += magnitude * (gamma(flat.shape[1] + 6, ENGINE.unit) * INFLATION)
+        error = (flat.abs() @ interval.magnitude.flatten()) * (
+            gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION
+        )
+        if ball is not None:
+            by_ball, its_error = ball.lower(flat)
+            better = by_ball - its_error > value - error
+            value, error = torch.where(better, by_ball, value), torch.where(better, its_error, error)
+        total.add(value)
+        total.error += error
 
 
 class _Total:

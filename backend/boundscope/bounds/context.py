@@ -14,6 +14,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
+from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
 from boundscope.bounds.operators.relaxation import Relaxation
 from boundscope.bounds.rounding import ENGINE, INFLATION, RoundingModel, gamma
@@ -76,6 +77,8 @@ class BoxContext:
     # How an interval relates to the true range: "independent" elements with exact ranges, exact ranges whose
     # elements depend on each other ("exact"), or neither ("loose").
     quality: dict[str, str] = field(default_factory=dict)
+    # What is known of a tensor beside its interval: that it lies in a ball.
+    balls: dict[str, BallSet] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -96,8 +99,14 @@ class BoxContext:
             context.intervals[info.name] = Interval(
                 lower[part].reshape(info.shape).to(device), upper[part].reshape(info.shape).to(device)
             )
-            context.quality[info.name] = "independent"
+            context.quality[info.name] = "independent" if box.ball is None else "exact"
             position += info.size
+        if box.ball is not None:
+            (info,) = network.inputs
+            interval = context.intervals[info.name]
+            context.balls[info.name] = BallSet.of(
+                box.ball, interval.lower.flatten(), interval.upper.flatten()
+            )
         return context
 
     def rule(self, node: Node) -> Rule[Any]:

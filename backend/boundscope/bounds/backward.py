@@ -77,9 +77,11 @@ class BackwardPass:
                 selected = rule.select(view, elements, signs)
             if selected is not None:
                 parts, constant = selected
-                (slack,) = context.facts[node.name].slack(self._engine)
+                facts = context.facts[node.name]
+                (slack,) = facts.slack(self._engine)
                 if slack is not None and self._rigorous:
                     total.error += slack.flatten()[elements] * signs.abs().double()
+                    self._charge_underflow((signs,), facts, total)
                 total.add(constant)
                 return self._finish(self._by_name(node.inputs, parts, total), total)
         shape = context.network.tensors[name].shape
@@ -112,6 +114,7 @@ class BackwardPass:
                     self._concretize(name, coefficients, total)
             return
         self._charge(outputs, facts, total)
+        self._charge_underflow(outputs, facts, total)
         if facts.relaxation is not None:
             (coefficients,) = outputs
             assert coefficients is not None
@@ -144,7 +147,21 @@ class BackwardPass:
         """Subtract Σ |coefficients|·slack; its own rounding, of any order, is less than the inflation."""
         absolute = self._context.ledger.hold(coefficients.abs(), "workspace").flatten(1)
         inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
-        total.error += (absolute @ slack.flatten().to(self._dtype)).double() * inflation
+        # A slack, or its product with a coefficient, may vanish in the rows' dtype.
+        weights = torch.where(slack > 0, slack.clamp(min=self._engine.underflow), slack)
+        charge = (absolute @ weights.flatten().to(self._dtype)).double() * inflation
+        total.error += charge + absolute.any(1) * self._engine.absolute(absolute.shape[1])
+
+    def _charge_underflow(
+        self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total
+    ) -> None:
+        """Subtract what new coefficients lose to underflow: an absolute error each, whatever the row's own size."""
+        lost = facts.underflow(self._engine) if self._rigorous else None
+        if lost is None:
+            return
+        for coefficients in outputs:
+            if coefficients is not None:
+                total.error += coefficients.reshape(len(coefficients), -1).any(1) * lost
 
     def _by_name(
         self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total

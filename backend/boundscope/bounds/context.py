@@ -50,6 +50,7 @@ class NodeFacts:
     deployed: tuple[Tensor | None, ...]
     efforts: tuple[Effort | None, ...]
     relaxation: Relaxation | None = None
+    reach: Tensor | None = None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
     _slack: dict[float, tuple[Tensor | None, ...]] = field(default_factory=dict)
 
     def slack(self, engine: RoundingModel) -> tuple[Tensor | None, ...]:
@@ -58,6 +59,13 @@ class NodeFacts:
             own = [None if effort is None else effort.slack(engine) for effort in self.efforts]
             self._slack[engine.unit] = tuple(_sum(a, b) for a, b in zip(self.deployed, own, strict=True))
         return self._slack[engine.unit]
+
+    def underflow(self, engine: RoundingModel) -> Tensor | None:
+        """What the coefficients that a row gets at the inputs can lose to underflow, all together; a scalar."""
+        if self.reach is None:
+            return None
+        terms = max((effort.terms for effort in self.efforts if effort is not None), default=1)
+        return self.reach * engine.absolute(terms + 8)
 
 
 @dataclass
@@ -155,7 +163,13 @@ class BoxContext:
             self.intervals[name] = interval.require_finite(name)
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
-        self.facts[node.name] = NodeFacts(deployed, efforts, relaxation)
+        self.facts[node.name] = NodeFacts(deployed, efforts, relaxation, self._reach_of(node, efforts))
+
+    def _reach_of(self, node: Node, efforts: tuple[Effort | None, ...]) -> Tensor | None:
+        if all(effort is None for effort in efforts):
+            return None
+        names = {name for name in node.inputs if name in self.intervals}
+        return torch.stack([self.intervals[name].magnitude.sum() for name in names]).sum()
 
     def tighten(self, name: str, interval: Interval) -> None:
         """Intersect a tensor's interval with another sound one."""

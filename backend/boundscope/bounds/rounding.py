@@ -46,8 +46,9 @@ class RoundingModel:
         return gamma(terms + 2 + FOLDED, self.unit) if self.unit else 0.0
 
     def absolute(self, terms: float) -> float:
-        """Underflow error of a sum of `terms` products."""
-        return (terms + 1) * self.underflow
+        """Underflow error of a sum of `terms` products: of each product and, where subnormals are flushed, of each
+        partial sum."""
+        return (2 * terms + 2) * self.underflow
 
 
 ENGINE = RoundingModel(UNIT_FLOAT64, LEAST_NORMAL_FLOAT64)

@@ -82,7 +82,8 @@ def optimised(
         return proven
     _search(context, bound, settings, monitor, parameters, enough)
     thetas = {name: one.full(one.best) for name, one in parameters.items()}
-    return torch.maximum(proven, bound(BackwardPass(context, thetas=thetas)))
+    # A bound that overflowed to NaN in the second pass takes nothing from the first.
+    return torch.fmax(proven, bound(BackwardPass(context, thetas=thetas)))
 
 
 def _parameters_of(context: BoxContext, done: BackwardPass, count: int) -> dict[str, _Parameters]:

@@ -9,10 +9,13 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, NodeFacts
+from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.relaxation import Relaxation
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.network.graph import Node
 
+# Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
+HALVED = 2.0**-960
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 
 
@@ -47,6 +50,7 @@ class BackwardPass:
         self._relax = relax
         self._thetas = thetas or {}
         self._rigorous = not search
+        self._sharp = False
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
         self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
@@ -54,8 +58,10 @@ class BackwardPass:
     def lower(self, rows: Rows, count: int) -> Tensor:
         """Lower bound of Σ rows[t]·t for each row: [R].
 
-        A tensor named in `rows` must have been reached by the context already.
+        A tensor named in `rows` must have been reached by the context already. A bound that is zero without any
+        rounding is zero.
         """
+        self._sharp = True
         rows = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
         return self._finish(rows, _Total(count, self._context.device, self._rigorous))
 
@@ -152,9 +158,7 @@ class BackwardPass:
         charge = (absolute @ weights.flatten().to(self._dtype)).double() * inflation
         total.error += charge + absolute.any(1) * self._engine.absolute(absolute.shape[1])
 
-    def _charge_underflow(
-        self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total
-    ) -> None:
+    def _charge_underflow(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
         """Subtract what new coefficients lose to underflow: an absolute error each, whatever the row's own size."""
         lost = facts.underflow(self._engine) if self._rigorous else None
         if lost is None:
@@ -191,20 +195,41 @@ class BackwardPass:
         flat = coefficients.flatten(1)
         if self._rigorous:
             flat = flat.double()
-        lower, upper = (end.flatten().to(flat.dtype) for end in (interval.lower, interval.upper))
-        value = flat.clamp(min=0) @ lower + flat.clamp(max=0) @ upper
         if not self._rigorous:
+            centre, radius = (part.flatten().to(flat.dtype) for part in interval.ball)
+            value = flat @ centre - flat.abs() @ radius
             total.add(value if ball is None else torch.maximum(value, ball.to(flat.dtype).estimate(flat)))
             return
-        error = (flat.abs() @ interval.magnitude.flatten()) * (
-            gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION
-        )
+        value, error = _least_by_ends(flat, interval) if self._sharp else _least_by_centre(flat, interval)
         if ball is not None:
             by_ball, its_error = ball.lower(flat)
             better = by_ball - its_error > value - error
             value, error = torch.where(better, by_ball, value), torch.where(better, its_error, error)
         total.add(value)
         total.error += error
+
+
+def _least_by_centre(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
+    """Least Σ coefficients·x over an interval, coefficients [R, n] float64, and the error of computing it: [R] both."""
+    centre, radius = (part.flatten() for part in interval.ball)
+    # The error of both sums is relative to |coefficients|·(|centre| + radius).
+    reach = torch.stack([radius, centre.abs() + radius + HALVED], dim=1)
+    spread, magnitude = (flat.abs() @ reach).unbind(1)
+    count = flat.shape[1] + 8
+    return flat @ centre - spread, magnitude * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(
+        count
+    )
+
+
+def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
+    """The same from the ends that are used, with no error where each of these, or its coefficient, is zero."""
+    lower, upper = interval.lower.flatten(), interval.upper.flatten()
+    positive, negative = flat.clamp(min=0), flat.clamp(max=0)
+    magnitude = positive @ lower.abs() - negative @ upper.abs()
+    used = positive.sign() @ lower.abs().sign() - negative.sign() @ upper.abs().sign() > 0
+    count = flat.shape[1] + 8
+    error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + used * ENGINE.absolute(count)
+    return positive @ lower + negative @ upper, error
 
 
 class _Total:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,8 +18,16 @@ from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
 from boundscope.bounds.operators.relaxation import Relaxation
-from boundscope.bounds.rounding import ENGINE, INFLATION, RoundingModel, gamma
-from boundscope.errors import UnsupportedOperatorError
+from boundscope.bounds.rounding import (
+    ENGINE,
+    INFLATION,
+    LARGEST_FLOAT32,
+    LEAST_NORMAL_FLOAT32,
+    UNIT_FLOAT32,
+    RoundingModel,
+    gamma,
+)
+from boundscope.errors import BoundError, UnsupportedOperatorError
 from boundscope.network.graph import Network, Node
 from boundscope.properties.types import Box
 from boundscope.sharding.weights import WeightStore
@@ -50,7 +59,9 @@ class NodeFacts:
     deployed: tuple[Tensor | None, ...]
     efforts: tuple[Effort | None, ...]
     relaxation: Relaxation | None = None
-    reach: Tensor | None = None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
+    reach: Tensor | None = (
+        None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
+    )
     _slack: dict[float, tuple[Tensor | None, ...]] = field(default_factory=dict)
 
     def slack(self, engine: RoundingModel) -> tuple[Tensor | None, ...]:
@@ -87,6 +98,8 @@ class BoxContext:
     quality: dict[str, str] = field(default_factory=dict)
     # What is known of a tensor beside its interval: that it lies in a ball.
     balls: dict[str, BallSet] = field(default_factory=dict)
+    # Constants that hold subnormals, which a deployed runtime may read as zero; looked at with `model` float32.
+    subnormal: frozenset[str] = frozenset()
 
     @classmethod
     def over(
@@ -97,10 +110,16 @@ class BoxContext:
         ledger: MemoryLedger,
         model: RoundingModel,
         device: torch.device,
+        subnormal: frozenset[str] = frozenset(),
     ) -> BoxContext:
-        """The start: intervals of the network's inputs only. `box` counts its elements over all inputs in order."""
-        context = cls(network, weights, ledger, model, device)
+        """The start: intervals of the network's inputs, and of outputs that are constant. `box` counts its elements
+        over all inputs in order."""
+        context = cls(network, weights, ledger, model, device, subnormal=subnormal)
         lower, upper = torch.from_numpy(box.lower.copy()), torch.from_numpy(box.upper.copy())
+        if model.underflow:
+            # A runtime that flushes reads a subnormal input as zero.
+            lower = torch.where((lower > 0) & (lower < model.underflow), 0.0, lower)
+            upper = torch.where((upper < 0) & (upper > -model.underflow), 0.0, upper)
         position = 0
         for info in network.inputs:
             part = slice(position, position + info.size)
@@ -109,6 +128,12 @@ class BoxContext:
             )
             context.quality[info.name] = "independent" if box.ball is None else "exact"
             position += info.size
+        for info in network.outputs:
+            if info.name in network.constants:
+                value = torch.from_numpy(np.array(network.constants[info.name], dtype=np.float64)).to(device)
+                error = network.rounded_constants.get(info.name, 0.0) * INFLATION
+                context.intervals[info.name] = Interval.point(value).widened(torch.full_like(value, error))
+                context.quality[info.name] = "independent"
         if box.ball is not None:
             (info,) = network.inputs
             interval = context.intervals[info.name]
@@ -134,7 +159,7 @@ class BoxContext:
                 node=node,
                 op=node.op,
                 constants=tuple(lent.get(name) for name in node.inputs),
-                inputs=tuple(self.intervals.get(name) for name in node.inputs),
+                inputs=tuple(None if name in lent else self.intervals.get(name) for name in node.inputs),
                 output_shapes=tuple(
                     self.network.tensors[name].shape if name else () for name in node.outputs
                 ),
@@ -217,14 +242,31 @@ class BoxContext:
         if rule.exact or magnitudes is None:
             nothing = (None,) * len(view.output_shapes)
             return nothing, nothing
+        own_magnitudes = magnitudes
+        if not self.subnormal.isdisjoint(view.node.inputs):
+            magnitudes = rule.magnitude(_unflushed(view))
         terms = rule.terms(view)
         relative = self.model.relative(terms) * INFLATION
-        deployed = [m * relative + self.model.absolute(terms) for m in magnitudes]
+        flushed = not self.subnormal.isdisjoint(view.node.inputs)
+        reached = rule.magnitude(_without_subnormals(view)) if flushed else magnitudes
+        deployed = [m * relative + self.model.absolute(terms) for m in reached]
+        if self.model.unit:
+            self._require_in_float32(view.node, reached)
         folded = self._folded_error(rule, view)
         if folded is not None:
             deployed[0] = deployed[0] + folded
         own = gamma(terms + 8, ENGINE.unit) * INFLATION
         return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
+
+    def _require_in_float32(self, node: Node, magnitudes: tuple[Tensor, ...]) -> None:
+        """Sums that may pass the largest float32 on their way have no error bound: they may end as infinity or NaN."""
+        for name, magnitude in zip(node.outputs, magnitudes, strict=False):
+            beyond = (magnitude * (1.0 + 2.0**-10) > LARGEST_FLOAT32).flatten().nonzero()
+            if len(beyond):
+                raise BoundError(
+                    f"tensor '{name}' may leave the range of float32 at element {int(beyond[0])}: terms of up to "
+                    f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
+                )
 
     def _efforts(
         self,
@@ -239,6 +281,20 @@ class BoxContext:
         if rule.silent or magnitudes is None:
             return (None,) * len(view.output_shapes)
         return tuple(Effort(m, rule.backward_terms(view), m.numel()) for m in magnitudes)
+
+
+def _without_subnormals(view: NodeView[Any]) -> NodeView[Any]:
+    """The node with its subnormal constants so much larger that one rounding of them is all that a flush can lose."""
+    floor = LEAST_NORMAL_FLOAT32 / UNIT_FLOAT32
+    constants = tuple(
+        torch.where(
+            (c != 0) & (c.abs() < LEAST_NORMAL_FLOAT32), torch.copysign(torch.full_like(c, floor), c), c
+        )
+        if c is not None and c.is_floating_point()
+        else c
+        for c in view.constants
+    )
+    return dataclasses.replace(view, constants=constants)
 
 
 def _quality(rule: Rule[Any], inputs: list[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +19,7 @@ from boundscope.bounds.context import BoxContext
 from boundscope.bounds.forward import ForwardPass
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
-from boundscope.bounds.rounding import RoundingModel
+from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
@@ -80,6 +81,7 @@ class BoundEngine:
         exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
         self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
         self._chunk_rows = chunk_rows
+        self._subnormal = _with_subnormals(network) if self.model.underflow else frozenset[str]()
 
     def alone(self) -> BoundEngine:
         """The same network on this rank only, silent and without a deadline."""
@@ -102,7 +104,9 @@ class BoundEngine:
             DeadlineError, CancelledError: from the monitor, between chunks.
             OutOfMemoryError: the smallest chunk does not fit the budget.
         """
-        context = BoxContext.over(box, self.network, self.weights, self.ledger, self.model, self.device)
+        context = BoxContext.over(
+            box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
+        )
         producers = {name: node for node in self.network.nodes for name in node.outputs}
         refined: set[str] = set()
         forward = ForwardPass.where_it_pays(context) if method in REFINED else None
@@ -367,6 +371,15 @@ class BoundEngine:
         return max(size, CHUNK_MULTIPLE)
 
 
+def _with_subnormals(network: Network) -> frozenset[str]:
+    """Names of the constants with an element that is not zero but below the least normal float32."""
+    return frozenset(
+        name
+        for name, array in network.constants.items()
+        if array.dtype.kind == "f" and bool(((array != 0) & (np.abs(array) < LEAST_NORMAL_FLOAT32)).any())
+    )
+
+
 def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:
     """Lower bound of left side − bound, subtracted exactly; what float64 coefficients miss is at most their error
     times the largest value that they multiply."""
@@ -379,11 +392,23 @@ def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:
 
 def round_up(value: Fraction) -> float:
     """The least float64 at or above an exact number."""
-    nearest = float(value)
+    nearest = _nearest(value)
+    if math.isinf(nearest):
+        return math.inf if nearest > 0 else -sys.float_info.max
     return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
 
 
 def round_down(value: Fraction) -> float:
     """The greatest float64 at or below an exact number."""
-    nearest = float(value)
+    nearest = _nearest(value)
+    if math.isinf(nearest):
+        return -math.inf if nearest < 0 else sys.float_info.max
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def _nearest(value: Fraction) -> float:
+    """Infinite beyond the range of float64, where `float` raises."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf

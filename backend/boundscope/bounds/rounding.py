@@ -13,6 +13,7 @@ from boundscope.protocol import Arithmetic
 UNIT_FLOAT32 = 2.0**-24
 UNIT_FLOAT64 = 2.0**-53
 LEAST_NORMAL_FLOAT32 = 2.0**-126
+LARGEST_FLOAT32 = (2.0 - 2.0**-23) * 2.0**127
 LEAST_NORMAL_FLOAT64 = 2.0**-1022
 # Magnitudes and error terms are themselves computed in float64; this factor covers their own rounding for
 # every sum shorter than 10¹² terms.

@@ -75,6 +75,8 @@ ROWS = [
     Row("Elu", attributes={"alpha": 0.7}),
     Row("HardSigmoid"),
     Row("HardSigmoid", attributes={"alpha": 0.5, "beta": 0.1}),
+    Row("HardSwish", low=-5.0, high=5.0, since=14),
+    Row("Mish", low=-5.0, high=5.0, since=18),
     Row("Gelu", since=20),
     Row("Gelu", since=20, attributes={"approximate": "tanh"}),
     Row("Clip", until=10, attributes={"min": -0.5, "max": 0.75}),

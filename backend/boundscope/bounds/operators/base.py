@@ -96,10 +96,6 @@ class Rule(Generic[Op]):
         """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
         raise NotImplementedError
 
-    def least(self, view: NodeView[Op]) -> Tensor | None:
-        """Values, [*S_out] of the first output, below which no arithmetic falls whatever it rounds; None: unknown."""
-        return None
-
     def constant_error(self, view: NodeView[Op]) -> Tensor | None:
         """How far the output can be off when the node's constants are off by as much as `view.constants` say.
 

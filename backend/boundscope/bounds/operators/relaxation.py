@@ -87,6 +87,22 @@ class Lines(Relaxation):
 
 
 @dataclass(frozen=True)
+class BroadcastLines(Relaxation):
+    """Lines in the output's shape around a function of an input whose own `shape` broadcasts to it."""
+
+    lines: Lines
+    shape: tuple[int, ...]
+
+    def through(self, rows: Tensor) -> Backward:
+        parts, constant = self.lines.through(rows)
+        shape = (rows.shape[0], *self.shape)
+        return tuple(None if part is None else sum_to(part, shape) for part in parts), constant
+
+    def to(self, dtype: torch.dtype) -> BroadcastLines:
+        return BroadcastLines(self.lines.to(dtype), self.shape)
+
+
+@dataclass(frozen=True)
 class Planes(Relaxation):
     """Two planes around an element-wise function of two inputs x and y, which broadcast to the output's *S:
 

@@ -218,6 +218,32 @@ class HardSigmoid(OfUnitScale):
         return require(inputs[0]).abs() * abs(self.alpha) + abs(self.beta)
 
 
+@operator("HardSwish")
+@dataclass(frozen=True)
+class HardSwish(OfUnitScale):
+    """Opset 14: x·max(0, min(1, x/6 + 1/2))."""
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x = require(inputs[0])
+        return (x * (x / 6.0 + 0.5).clamp(0, 1),)
+
+    def term_magnitude(self, inputs: Sequence[Tensor | None], output: Tensor) -> Tensor:
+        return require(inputs[0]).abs()
+
+
+@operator("Mish")
+@dataclass(frozen=True)
+class Mish(OfUnitScale):
+    """Opset 18: x·tanh(ln(1 + eˣ))."""
+
+    def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x = require(inputs[0])
+        return (x * torch.tanh(x.clamp(min=0) + torch.log1p(torch.exp(-x.abs()))),)
+
+    def term_magnitude(self, inputs: Sequence[Tensor | None], output: Tensor) -> Tensor:
+        return require(inputs[0]).abs()
+
+
 @operator("Exp")
 @dataclass(frozen=True)
 class Exp(OfLibrary):

@@ -1,0 +1,332 @@
+"""Lines around a smooth function of one variable: the supporting lines of its convex and concave envelopes.
+
+On an interval the best line below a function supports its convex envelope, and each abscissa has one: a tangent
+where the envelope touches a curved part, or the chord between two touching points. The envelope of a function of at
+most three pieces of constant curvature has at most two such curved arcs, whose ends are found by bisection; θ walks
+along them. This is the S-shape treatment of CROWN (Zhang et al. 2018, arXiv 1811.00866, §3.2) for any order of
+curvatures. θ's default is the supporting line at the middle of the interval, which leaves the smallest area.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.relaxation import Lines
+
+BISECTIONS = 50
+# A tangent at the very edge of a domain, where a slope may be infinite, is moved inwards by this share of the width.
+EDGE_SHARE = 2.0**-10
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """Where sign·f bends on an interval, tensors of the interval's shape.
+
+    sign·f is concave below `left`, convex between `left` and `right`, and concave above (infinite ends allowed).
+    `left_peak` and `right_peak` are where one line touches both concave pieces; −∞ and +∞ say that tangents of
+    the left piece never lie above the right piece, nor the other way round.
+    """
+
+    sign: Tensor
+    left: Tensor
+    right: Tensor
+    left_peak: Tensor
+    right_peak: Tensor
+    steep: Tensor  # the slope may be infinite at an end of the interval; there is only one piece
+    unknown: Tensor  # nothing is known of the bends
+
+    @classmethod
+    def of(cls, lower: Tensor, left: float | Tensor, right: float | Tensor, *, steep: bool = False) -> Pieces:
+        def full(value: float | Tensor) -> Tensor:
+            return torch.as_tensor(value, dtype=lower.dtype, device=lower.device).expand_as(lower)
+
+        flag = torch.zeros_like(lower, dtype=torch.bool)
+        infinite = full(math.inf)
+        return cls(full(1.0), full(left), full(right), -infinite, infinite, flag | steep, flag)
+
+
+class Curve:
+    """A function of one variable, element by element, with what its envelopes need. All tensors are float64.
+
+    `value` and `slope` take tensors whose last axes are the node's own shape.
+    """
+
+    terms: int = 8  # units in the last place of `magnitude` by which implementations may differ
+
+    def value(self, x: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def slope(self, x: Tensor, *, inner: bool) -> Tensor:
+        """Derivative; at a kink, that of the convex piece of sign·f (`inner`), or of a concave one."""
+        raise NotImplementedError
+
+    def pieces(self, x: Interval) -> Pieces:
+        raise NotImplementedError
+
+    def reason_outside(self, x: Interval) -> str | None:
+        """Why the interval is not in the function's domain, or None."""
+        return None
+
+    def range(self, x: Interval) -> Interval:
+        """Image of an interval, up to rounding. Here: of a monotone function."""
+        one, other = self.value(x.lower), self.value(x.upper)
+        return Interval(torch.minimum(one, other), torch.maximum(one, other))
+
+    def magnitude(self, x: Interval) -> Tensor:
+        """What the rounding of any implementation is relative to."""
+        return self.range(x).magnitude
+
+
+@dataclass(frozen=True)
+class Side:
+    """Supporting lines on one side of the function: tangents along up to two arcs, or one fixed line.
+
+    The arcs lie end to end in `walk` = [0, first_length + second_length].
+    """
+
+    tangent: Tensor  # where false, the fixed line
+    first: Tensor
+    first_length: Tensor
+    second: Tensor
+    length: Tensor
+    default: Tensor  # θ
+    slope: Tensor  # of the fixed line
+
+    def touching(self, theta: Tensor) -> Tensor:
+        """Abscissa of the touching point."""
+        walk = theta * self.length
+        beyond = self.second + (walk - self.first_length)
+        inside = torch.minimum(beyond, self.second + (self.length - self.first_length))
+        return torch.where(walk < self.first_length, self.first + walk, inside)
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """Both sides of a function on an interval, and what lines are checked against."""
+
+    below: Side
+    above: Side
+    ends: tuple[Tensor, Tensor, Tensor, Tensor]  # l, u, f(l), f(u)
+    range: Interval
+    steepest: Tensor  # no supporting line's slope is larger in absolute value
+
+    @property
+    def theta(self) -> Tensor:
+        """[2, *S]: of the line below and of the line above."""
+        return torch.stack([self.below.default, self.above.default])
+
+    @property
+    def theta_matters(self) -> Tensor:
+        return torch.stack([side.tangent & (side.length > 0) for side in (self.below, self.above)])
+
+    def lines(self, curve: Curve, theta: Tensor, position: int, arity: int) -> Lines:
+        """Supporting lines at θ, [2, *S] or [R, 2, *S]."""
+        axis = theta.dim() - self.below.first.dim() - 1
+        below, above = theta.select(axis, 0), theta.select(axis, 1)
+        lower = self._line(curve, self.below, below, upper=False)
+        upper = self._line(curve, self.above, above, upper=True)
+        return Lines(*lower, *upper, position, arity)
+
+    def _line(self, curve: Curve, side: Side, theta: Tensor, *, upper: bool) -> tuple[Tensor, Tensor]:
+        """Slope and intercept. The line is moved outwards until it passes the function's ends on the right side,
+        so that a slope that rounding has spoilt does no harm."""
+        start, stop, at_start, at_stop = self.ends
+        point = side.touching(theta)
+        slope = torch.where(side.tangent, curve.slope(point, inner=not upper), side.slope)
+        outermost = torch.maximum if upper else torch.minimum
+        ends = outermost(at_start - slope * start, at_stop - slope * stop)
+        touching = outermost(curve.value(point) - slope * point, ends)
+        intercept = torch.where(side.tangent, touching, ends)
+        fixed = self.range.upper if upper else self.range.lower
+        usable = torch.isfinite(slope) & torch.isfinite(intercept)
+        usable = usable & ((slope != 0) | side.tangent)
+        return torch.where(usable, slope, 0.0), torch.where(usable, intercept, fixed)
+
+
+# Lower ends of an interval -> {node: (upper ends, envelope)}; gone with the interval.
+_KNOWN: MutableMapping[Tensor, dict[str, Any]] = WeakTensorKeyDictionary()
+    WeakTensorKeyDictionary()
+)  # lower ends of an interval -> {node: (upper ends, envelope)}
+
+
+def envelope_of(curve: Curve, name: str, key: Interval, x: Interval) -> Envelope:
+    """The envelope of a curve on `x`, computed once for each node `name` and interval `key` that `x` came from."""
+    known = _KNOWN.get(key.lower)
+    if known is None:
+        known = {}
+        _KNOWN[key.lower] = known
+    entry = known.get(name)
+    if entry is not None and entry[0]() is key.upper:
+        found: Envelope = entry[1]
+        return found
+    with torch.no_grad():
+        envelope = _envelope(curve, x)
+    known[name] = (weakref.ref(key.upper), envelope)
+    return envelope
+
+
+def _envelope(curve: Curve, x: Interval) -> Envelope:
+    lower, upper = x.lower.clone(), x.upper.clone()
+    pieces = curve.pieces(Interval(lower, upper))
+    at_lower, at_upper = curve.value(lower), curve.value(upper)
+    known = (lower < upper) & ~pieces.unknown
+    chord = _chord(curve, pieces, lower, upper, at_upper - at_lower)
+    chord = torch.where(known, chord, 0.0)
+    search = _Search(curve, pieces, lower, upper, known, chord)
+    convex, concave = search.convex_arc(), search.concave_arcs()
+    below = _choose(pieces.sign > 0, convex, concave)
+    above = _choose(pieces.sign > 0, concave, convex)
+    return Envelope(
+        below,
+        above,
+        (lower, upper, at_lower, at_upper),
+        curve.range(Interval(lower, upper)),
+        _steepest(curve, below, above),
+    )
+
+
+def _chord(curve: Curve, pieces: Pieces, lower: Tensor, upper: Tensor, rise: Tensor) -> Tensor:
+    """Slope between the ends, kept among the slopes on the way (where rounding of a tiny width has spoilt it)."""
+    chord = rise / torch.where(lower < upper, upper - lower, 1.0)
+    points = [lower, upper, *(torch.clamp(at, lower, upper) for at in (pieces.left, pieces.right))]
+    slopes = torch.stack([curve.slope(point, inner=inner) for point in points for inner in (True, False)])
+    return chord.clamp(slopes.amin(0), slopes.amax(0))
+
+
+def _choose(first: Tensor, one: Side, other: Side) -> Side:
+    parts = (
+        torch.where(first, getattr(one, name), getattr(other, name))
+        for name in ("tangent", "first", "first_length", "second", "length", "default", "slope")
+    )
+    return Side(*parts)
+
+
+def _steepest(curve: Curve, below: Side, above: Side) -> Tensor:
+    """Along an arc the slope is monotone, so that its ends have the extremes."""
+    steepest = torch.maximum(below.slope.abs(), above.slope.abs())
+    for side, inner in ((below, True), (above, False)):
+        second_length = side.length - side.first_length
+        for point in (
+            side.first,
+            side.first + side.first_length,
+            side.second,
+            side.second + second_length,
+        ):
+            slope = torch.where(side.tangent, curve.slope(point, inner=inner), 0.0).abs()
+            steepest = torch.maximum(steepest, slope)
+    return torch.nan_to_num(steepest, nan=0.0, posinf=0.0)
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The arcs of sign·f on one interval. Of the two ends of a bisection, the one that is certainly on the envelope is
+    kept."""
+
+    curve: Curve
+    pieces: Pieces
+    lower: Tensor
+    upper: Tensor
+    known: Tensor
+    chord: Tensor
+
+    def convex_arc(self) -> Side:
+        """Where the convex envelope touches the convex piece: tangents there stay below both ends."""
+        start = torch.maximum(self.lower, self.pieces.left)
+        stop = torch.minimum(self.upper, self.pieces.right)
+        there = self.known & (start < stop)
+        middle = (self.lower + self.upper) / 2
+        start, stop = torch.where(there, start, middle), torch.where(there, stop, middle)
+
+        def below(end: Tensor) -> Callable[[Tensor], Tensor]:
+            return lambda point: self._gap(point, end, inner=True) <= 0
+
+        first, found = self._boundary(stop, start, below(self.lower), start <= self.lower)
+        last, found_too = self._boundary(start, stop, below(self.upper), stop >= self.upper)
+        tangent = there & found & found_too & (first <= last)
+        return self._side(tangent, first, last, tangent, last, last)
+
+    def concave_arcs(self) -> Side:
+        """Where the concave envelope touches the two concave pieces: tangents there stay above everything else."""
+        pieces, lower, upper = self.pieces, self.lower, self.upper
+        middle = (lower + upper) / 2
+        stop = torch.minimum(upper, pieces.left)
+        left = self.known & (lower < stop)
+        beyond = upper > pieces.right_peak
+        start = torch.maximum(lower, pieces.right)
+        right = self.known & (start < upper)
+        before = lower < pieces.left_peak
+
+        safe_stop = torch.where(left, stop, middle)
+        safe_lower = torch.where(left, lower, middle)
+        last, found = self._boundary(
+            safe_lower, safe_stop, lambda t: self._gap(t, upper, inner=False) >= 0, stop >= upper
+        )
+        last = torch.where(left & beyond, torch.minimum(pieces.left_peak, safe_stop), last)
+        left = left & torch.where(beyond, lower <= pieces.left_peak, found)
+
+        safe_start = torch.where(right, start, middle)
+        safe_upper = torch.where(right, upper, middle)
+        first, found = self._boundary(
+            safe_upper, safe_start, lambda t: self._gap(t, lower, inner=False) >= 0, start <= lower
+        )
+        first = torch.where(right & before, torch.maximum(pieces.right_peak, safe_start), first)
+        right = right & torch.where(before, upper >= pieces.right_peak, found)
+        return self._side(left, safe_lower, last, right, first, safe_upper)
+
+    def _gap(self, point: Tensor, end: Tensor, *, inner: bool) -> Tensor:
+        """sign · (tangent at `point`, read at `end`, minus f there)."""
+        curve = self.curve
+        line = curve.value(point) + curve.slope(point, inner=inner) * (end - point)
+        return self.pieces.sign * (line - curve.value(end))
+
+    def _boundary(
+        self, good: Tensor, goal: Tensor, holds: Callable[[Tensor], Tensor], all_good: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The last point that holds on the way from `good`, which must hold, to `goal`; and whether `good` does.
+
+        Where `all_good`, that is `goal` itself.
+        """
+        found = holds(good) | all_good
+        reached = holds(goal) | all_good
+        if bool((reached | ~found).all()):
+            return torch.where(reached & found, goal, good), found
+        bad = goal
+        for _ in range(BISECTIONS):
+            between = good + (bad - good) / 2
+            fine = holds(between)
+            good, bad = torch.where(fine, between, good), torch.where(fine, bad, between)
+        return torch.where(reached & found, goal, good), found
+
+    def _side(
+        self, left: Tensor, start: Tensor, last: Tensor, right: Tensor, first: Tensor, stop: Tensor
+    ) -> Side:
+        """Arcs start … last (where `left`) and first … stop (where `right`)."""
+        inset = torch.where(self.pieces.steep, (self.upper - self.lower) * EDGE_SHARE, 0.0)
+        start, first = (torch.maximum(point, self.lower + inset) for point in (start, first))
+        last, stop = (torch.minimum(point, self.upper - inset) for point in (last, stop))
+        middle = (self.lower + self.upper) / 2
+        tangent = left | right
+        first_length = torch.where(left, (last - start).clamp(min=0), 0.0)
+        second_length = torch.where(right, (stop - first).clamp(min=0), 0.0)
+        second = torch.where(right, first, start + first_length)
+        start = torch.where(left, start, second)
+        length = first_length + second_length
+        # The walk at the middle; over a gap between the arcs, at its edge.
+        walk = torch.where(
+            right & (middle >= second),
+            first_length + torch.minimum(middle - second, second_length),
+            torch.minimum((middle - start).clamp(min=0), first_length),
+        )
+        default = torch.where(length > 0, walk / torch.where(length > 0, length, 1.0), 0.0).clamp(0.0, 1.0)
+        point = torch.where(tangent, start, middle)
+        second = torch.where(tangent, second, middle)
+        return Side(tangent, point, first_length, second, length, default, self.chord)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from boundscope.daemon.jobs import INSPECTIONS_KEPT
 from boundscope.daemon.subscriptions import BATCH, WINDOW
 from boundscope.errors import DaemonError
 from boundscope.protocol import (
@@ -200,3 +201,17 @@ def test_a_queued_job_is_cancelled_at_once(serve, job_for):
     client.cancel(second.id)
     assert job(client, second.id).state is JobState.CANCELLED
     assert not job(client, first.id).state.ended
+
+
+def test_old_inspections_make_room(serve, tmp_path):
+    client = serve().client()
+    ref = upload_bytes(client, tmp_path, "n.txt", b"none")
+    info = [client.submit(InspectJob(property=PropertyFile(file=ref))) for _ in range(INSPECTIONS_KEPT + 2)]
+    for each in reversed(info):
+        wait_for(lambda each=each: each.id not in _open(client), 60, "the end of the inspections")
+    kept = client.jobs(include_inspections=True)
+    assert [each.id for each in kept] == [each.id for each in info[2:]]
+
+
+def _open(client) -> set[str]:
+    return {each.id for each in client.jobs(include_inspections=True) if not each.state.ended}

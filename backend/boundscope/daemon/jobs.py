@@ -33,6 +33,7 @@ from boundscope.protocol import (
 )
 
 INSPECTIONS_KEPT = 20
+INSPECTIONS_AT_ONCE = 4
 log = logging.getLogger("boundscope.daemon")
 
 
@@ -76,15 +77,15 @@ class Jobs:
         return tuple(
             self.info(job_id)
             for job_id, info in self._infos.items()
-            if include_inspections or not self._kinds[info.kind].beside
+            if (include_inspections or not self._kinds[info.kind].beside) and self._store.job(job_id)
         )
 
     def info(self, job_id: str) -> JobInfo:
         """One job as committed; StoreError where there is none of that id."""
-        info = self._infos.get(job_id)
-        if info is None:
+        committed = self._store.job(job_id)
+        if committed is None:
             raise StoreError(f"there is no job {job_id!r}; it may have been deleted")
-        return replace(info, last_number=self._store.committed(job_id))
+        return replace(committed, progress=self._infos[job_id].progress)
 
     @property
     def idle(self) -> bool:
@@ -182,14 +183,14 @@ class Jobs:
             self._start_queued()
 
     def _start_queued(self) -> None:
-        busy = sum(not self._kinds[self._infos[job_id].kind].beside for job_id in self._runs)
+        room = {False: self._at_once, True: INSPECTIONS_AT_ONCE}
+        for job_id in self._runs:
+            room[self._kinds[self._infos[job_id].kind].beside] -= 1
         for job_id in sorted(self._open, key=lambda job_id: (self._infos[job_id].created_s, job_id)):
             info = self._infos[job_id]
-            if info.state is not JobState.QUEUED:
-                continue
             beside = self._kinds[info.kind].beside
-            if beside or busy < self._at_once:
-                busy += not beside
+            if info.state is JobState.QUEUED and room[beside] > 0:
+                room[beside] -= 1
                 self._start(job_id, info)
 
     def _start(self, job_id: str, info: JobInfo) -> None:
@@ -254,13 +255,17 @@ class Jobs:
     def _forget_old_inspections(self) -> None:
         old = [i.id for i in self._infos.values() if self._kinds[i.kind].beside and i.state.ended]
         for job_id in old[:-INSPECTIONS_KEPT]:
-            self.delete(job_id)
+            try:
+                self.delete(job_id)
+            except BoundscopeError as error:  # a full disk; the next inspection's end tries again
+                log.warning("inspection %s is kept: %s", job_id, error)
 
     # ------------------------------------------------------------ stopping
 
     def cancel(self, job_id: str, *, force: bool = False) -> None:
         """Stop a job that waits or runs; nothing happens to one that has ended."""
-        info = self.info(job_id)
+        self.info(job_id)
+        info = self._infos[job_id]
         if info.state is JobState.QUEUED:
             self._end(job_id, JobState.CANCELLED, "cancelled before it started")
         elif not info.state.ended:

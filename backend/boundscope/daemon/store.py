@@ -70,6 +70,7 @@ class Store:
         self._staged = _Staged()
         self._numbers: dict[str, int] = {}
         self._committed: dict[str, int] = {}
+        self._infos: dict[str, JobInfo] = {}
         try:
             self._database = sqlite3.connect(path, isolation_level=None)
             self._prepare()
@@ -113,10 +114,13 @@ class Store:
             raise StoreError(
                 f"the store {self.path} holds a job that cannot be read ({error}); move it away"
             ) from error
-        numbered = (
-            (key, msgspec.structs.replace(info, last_number=self.committed(info.id))) for key, info in found
-        )
-        return sorted(numbered, key=lambda pair: (pair[1].created_s, pair[1].id))
+        self._infos.update((info.id, info) for _, info in found)
+        return sorted(found, key=lambda pair: (pair[1].created_s, pair[1].id))
+
+    def job(self, job_id: str) -> JobInfo | None:
+        """A job as it was last committed."""
+        info = self._infos.get(job_id)
+        return None if info is None else msgspec.structs.replace(info, last_number=self.committed(job_id))
 
     def committed(self, job_id: str) -> int:
         """The newest committed number of a job; 0 before its first event."""
@@ -186,7 +190,7 @@ class Store:
         self._touch()
 
     def unstage(self, job_id: str) -> None:
-        """Forget everything about a job that was never committed."""
+        """Forget what has not been committed about a job that is to be no more."""
         self._staged.jobs.pop(job_id, None)
         self._staged.events = [event for event in self._staged.events if event[0] != job_id]
         self._numbers.pop(job_id, None)
@@ -206,6 +210,7 @@ class Store:
                 self._database.execute("ROLLBACK")
             raise self._trouble(error) from error
         self._staged = _Staged()
+        self._infos.update((info.id, info) for _, info in staged.jobs.values())
         for job_id, number, _, _ in staged.events:
             self._committed[job_id] = number
         return {event[0] for event in staged.events}
@@ -222,7 +227,6 @@ class Store:
 
     def delete_jobs(self, job_ids: Iterable[str]) -> None:
         """Remove jobs with all their events, at once."""
-        self.flush()
         keys = [(job_id,) for job_id in job_ids]
         try:
             self._database.execute("BEGIN IMMEDIATE")
@@ -234,8 +238,9 @@ class Store:
                 self._database.execute("ROLLBACK")
             raise self._trouble(error) from error
         for (job_id,) in keys:
-            self._numbers.pop(job_id, None)
+            self.unstage(job_id)
             self._committed.pop(job_id, None)
+            self._infos.pop(job_id, None)
 
     def close(self) -> None:
         self._database.close()

@@ -242,9 +242,6 @@ class BoxContext:
         if rule.exact or magnitudes is None:
             nothing = (None,) * len(view.output_shapes)
             return nothing, nothing
-        own_magnitudes = magnitudes
-        if not self.subnormal.isdisjoint(view.node.inputs):
-            magnitudes = rule.magnitude(_unflushed(view))
         terms = rule.terms(view)
         relative = self.model.relative(terms) * INFLATION
         flushed = not self.subnormal.isdisjoint(view.node.inputs)

@@ -154,8 +154,6 @@ class Envelope:
 
 # Lower ends of an interval -> {node: (upper ends, envelope)}; gone with the interval.
 _KNOWN: MutableMapping[Tensor, dict[str, Any]] = WeakTensorKeyDictionary()
-    WeakTensorKeyDictionary()
-)  # lower ends of an interval -> {node: (upper ends, envelope)}
 
 
 def envelope_of(curve: Curve, name: str, key: Interval, x: Interval) -> Envelope:

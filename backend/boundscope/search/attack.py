@@ -1,6 +1,6 @@
 """Looking for a violation before proving that there is none: projected gradient descent on the clauses' margins.
 
-Madry et al. 2018 (arXiv 1706.06083), with sign steps whose length shrinks, from the box's centre and random points.
+Madry et al. 2018 (arXiv 1706.06083), with steps whose length shrinks, from the centre and random points of the set.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from torch import Tensor
 
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
-from boundscope.properties.types import Box, Case, Clause
+from boundscope.properties.types import Case, Clause
+from boundscope.search.regions import region_of
 
 STEPS = 40
 STARTS = 16
-FIRST_STEP = 0.25  # of the box's width
+FIRST_STEP = 0.25  # of the set's width
 STEP_DECAY = 0.93
 BATCH_ELEMENTS = 1 << 24  # elements of all tensors of all points of one batch
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A point at which the attack saw a clause hold: input [inputs] float64, inside the box."""
+    """A point at which the attack saw a clause hold: input [inputs] float64, inside the box (and its ball)."""
 
     clause: int
     point: NDArray[np.float64]
@@ -102,10 +103,9 @@ class Attack:
         monitor: Monitor,
         end: float,
     ) -> None:
-        lower, upper = self._inner_box(case.box)
-        width = upper - lower
+        region = region_of(case.box, self._dtype)
         objective = _Objective([case.clauses[index] for index in chosen], self._network, self._dtype)
-        points = self._starts(lower, width, len(chosen))
+        points = region.starts(len(chosen), STARTS, self._generator)
         step = FIRST_STEP
         for _ in range(STEPS):
             monitor.check()
@@ -116,21 +116,8 @@ class Attack:
                 return
             (gradient,) = torch.autograd.grad(values.sum(), points)
             with torch.no_grad():
-                points = torch.clamp(points - step * width * gradient.sign(), lower, upper).detach()
+                points = region.step(points, gradient, step).detach()
             step *= STEP_DECAY
-
-    def _starts(self, lower: Tensor, width: Tensor, clauses: int) -> Tensor:
-        """[clauses · STARTS, inputs]: the centre, then uniform points, then corners."""
-        share = torch.rand((clauses * STARTS, len(lower)), generator=self._generator, dtype=self._dtype)
-        share[0::STARTS] = 0.5
-        for corner in range(STARTS // 2, STARTS):
-            share[corner::STARTS] = share[corner::STARTS].round()
-        return lower + share * width
-
-    def _inner_box(self, box: Box) -> tuple[Tensor, Tensor]:
-        """Ends of the box in the attack's dtype, inside the box wherever the dtype has a number there."""
-        lower, upper = inner_float(box, np.float32 if self._dtype == torch.float32 else np.float64)
-        return torch.from_numpy(lower).to(self._dtype), torch.from_numpy(upper).to(self._dtype)
 
     def _note(
         self,
@@ -188,23 +175,3 @@ class _Objective:
                 values = values + points[part] @ self._inputs[first:last].T
             table.append(values.max(1).values)
         return torch.stack(table)
-
-
-def inner_float(
-    box: Box, dtype: type[np.float32] | type[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Ends of a box rounded into it, to numbers of `dtype`, as float64 [inputs] each.
-
-    Where no number of `dtype` lies inside, both ends are the one nearest to the interval.
-    """
-    lower: NDArray[np.floating] = box.lower.astype(dtype)
-    upper: NDArray[np.floating] = box.upper.astype(dtype)
-    infinity = dtype(np.inf)
-    lower = np.where(lower < box.lower, np.nextafter(lower, infinity), lower)
-    upper = np.where(upper > box.upper, np.nextafter(upper, -infinity), upper)
-    nearest = ((box.lower + box.upper) / 2).astype(dtype)
-    empty = lower > upper
-    return (
-        np.where(empty, nearest, lower).astype(np.float64),
-        np.where(empty, nearest, upper).astype(np.float64),
-    )

@@ -7,6 +7,7 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,13 +17,17 @@ from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties import to_vnnlib
+from boundscope.properties.exact import inside
 from boundscope.properties.types import Box, LinearConstraint, Property
-from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Replay, VerifyJob
-from boundscope.search.attack import Attack, AttackOutcome, Candidate, inner_float
+from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Norm, Replay, VerifyJob
+from boundscope.search import ball_reader
+from boundscope.search.attack import Attack, AttackOutcome, Candidate
+from boundscope.search.regions import inner_float
 from boundscope.search.replay import replay, witness_texts
 from boundscope.worker.files import JobFiles
 
 CHECKED_CANDIDATES = 8
+TOWARDS_CENTRE = (1.0, 1 - 1e-6, 1 - 1e-4, 0.99)  # shares of a point's way from a ball's centre
 
 
 class Witnesses:
@@ -67,8 +72,9 @@ class Witnesses:
         """The candidate as a counterexample, and whether it violates over the reals and in float32."""
         box = self._property.cases[case].box
         clause = self._property.cases[case].clauses[candidate.clause]
-        point = _to_float32_inside(candidate.point, box)
-        texts = witness_texts(point, box.lower_text, box.upper_text)
+        texts = _texts_inside(candidate.point, box)
+        if texts is None:
+            return None
         answer = self._replay(texts)
         if not answer.inside_box:
             return None
@@ -90,11 +96,18 @@ class Witnesses:
     def _replay(self, texts: tuple[str, ...]) -> Replay:
         if not isinstance(self._job.property, EpsilonBall):
             return replay(self._files.network, self._files.property, texts)
-        # A ball is replayed on the VNN-LIB text that states it, read by the replay's own reader.
+        # A ball is replayed on the VNN-LIB text that states its box and clauses, read by the replay's own reader;
+        # whether the input lies in the ball is judged by the ball's description.
         with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
             path = Path(folder) / "ball.vnnlib"
-            path.write_text(to_vnnlib(self._property), encoding="utf-8")
-            return replay(self._files.network, path, texts)
+            path.write_text(to_vnnlib(self._property, enclosing_box=True), encoding="utf-8")
+            answer = replay(self._files.network, path, texts)
+        shape = self._network.inputs[0].shape
+        own = ball_reader.judge(self._job.property, self._files.property, shape, texts)
+        if own.inside and self._job.property.norm is Norm.LINF:
+            return answer
+        note = f"{own.note}; {answer.note}" if answer.note else own.note
+        return msgspec.structs.replace(answer, inside_box=answer.inside_box and own.inside, note=note)
 
     def _violates_over_the_reals(
         self, texts: tuple[str, ...], constraints: tuple[LinearConstraint, ...]
@@ -153,6 +166,35 @@ def _to_float32_inside(point: NDArray[np.float64], box: Box) -> NDArray[np.float
     lower, upper = inner_float(box, np.float32)
     rounded = np.clip(point.astype(np.float32).astype(np.float64), lower, upper)
     return np.where((lower >= box.lower) & (upper <= box.upper), rounded, point)
+
+
+def _texts_inside(point: NDArray[np.float64], box: Box) -> tuple[str, ...] | None:
+    """Decimals of a point that lie inside the box and its ball as written; None where none were found near it.
+
+    float32 numbers where they do; the point goes a little towards the centre where rounding would push it out of the
+    ball, and inputs that did not move from the centre are written as the centre is.
+    """
+    if box.ball is None:
+        return witness_texts(_to_float32_inside(point, box), box.lower_text, box.upper_text)
+    centre = (box.ball.centre_lower + box.ball.centre_upper) / 2
+    for rounded in (True, False):
+        same = point.astype(np.float32) == centre.astype(np.float32) if rounded else point == centre
+        for share in TOWARDS_CENTRE:
+            values = np.clip(centre + share * (point - centre), box.lower, box.upper)
+            if rounded:
+                values = _to_float32_inside(values, box)
+            texts = tuple(
+                middle if unmoved else text
+                for middle, unmoved, text in zip(
+                    box.ball.centre_lower_text,
+                    same.tolist(),
+                    witness_texts(values, box.lower_text, box.upper_text),
+                    strict=True,
+                )
+            )
+            if inside(box, [Fraction(text) for text in texts]):
+                return texts
+    return None
 
 
 def _point_box(texts: tuple[str, ...]) -> Box:

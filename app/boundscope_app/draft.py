@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TypeGuard
 
@@ -16,6 +16,8 @@ from boundscope.protocol import (
     FileRef,
     InspectJob,
     Method,
+    Norm,
+    Precision,
     PropertyFile,
     PropertySource,
     Sharding,
@@ -39,17 +41,25 @@ class Ball:
     upper: str = ""
     mean: str = ""
     std: str = ""
+    norm: Norm = Norm.LINF
 
 
 @dataclass(frozen=True)
 class Options:
+    """How to run. Chunk, budget and threads have no field in the form; they stay as the job used again had them."""
+
     method: Method = Method.CROWN
     engine: Engine = Engine.NATIVE
     sharding: Sharding = Sharding.NONE
     ranks: int = 1
     arithmetic: Arithmetic = Arithmetic.REAL
+    precision: Precision = Precision.MIXED
     timeout_s: float = 300.0
     seed: int = 0
+    chunk_rows: int | None = None
+    memory_budget_bytes: int | None = None
+    threads_per_rank: int | None = None
+    cross_check: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,17 +87,10 @@ class Draft:
         """The job, with each file turned into a reference. ValueError when a file is missing."""
         if self.network is None or self.property_source is None:
             raise ValueError("a job needs a network and a property")
-        options = self.options
         return VerifyJob(
             network=resolve(self.network),
             property=_property_source(self.property_source, resolve),
-            method=options.method,
-            engine=options.engine,
-            sharding=options.sharding,
-            ranks=options.ranks,
-            arithmetic=options.arithmetic,
-            timeout_s=options.timeout_s,
-            seed=options.seed,
+            **{each.name: getattr(self.options, each.name) for each in fields(Options)},
         )
 
     def inspect_job(self, resolve: Resolve) -> InspectJob:
@@ -113,15 +116,7 @@ class Draft:
 
 def draft_of(job: VerifyJob) -> Draft:
     """The draft that would give this job again; its files are already with the daemon."""
-    options = Options(
-        method=job.method,
-        engine=job.engine,
-        sharding=job.sharding,
-        ranks=job.ranks,
-        arithmetic=job.arithmetic,
-        timeout_s=job.timeout_s,
-        seed=job.seed,
-    )
+    options = Options(**{each.name: getattr(job, each.name) for each in fields(Options)})
     if isinstance(job.property, PropertyFile):
         return Draft(job.network, job.property.file, options)
     ball = job.property
@@ -135,6 +130,7 @@ def draft_of(job: VerifyJob) -> Draft:
             ball.upper or "",
             ", ".join(ball.mean),
             ", ".join(ball.std),
+            ball.norm,
         ),
         options,
     )
@@ -172,6 +168,11 @@ def ball_problem(ball: Ball) -> str | None:
         return f"ε must be a decimal number such as 0.01, not “{ball.epsilon}”."
     if ball.epsilon.strip().startswith("-"):
         return "ε must not be negative."
+    if ball.norm is Norm.L0:
+        if not ball.epsilon.strip().isdecimal():
+            return f"With L0, ε is how many inputs may change: a whole number, not “{ball.epsilon}”."
+        if not ball.lower.strip() and not ball.upper.strip():
+            return "With L0, the clip range must be given: it is what a changed input may be."
     for name, text in (("lower clip", ball.lower), ("upper clip", ball.upper)):
         if text.strip() and not DECIMAL.fullmatch(text.strip()):
             return f"The {name} must be a decimal number or empty, not “{text}”."
@@ -206,4 +207,5 @@ def _property_source(source: Source | Ball, resolve: Resolve) -> PropertySource:
         upper=source.upper.strip() or None,
         mean=_decimals(source.mean),
         std=_decimals(source.std),
+        norm=source.norm,
     )

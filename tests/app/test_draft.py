@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
-from boundscope.protocol import Arithmetic, EpsilonBall, FileRef, Method, PropertyFile, Sharding, VerifyJob
+from boundscope.protocol import (
+    Arithmetic,
+    EpsilonBall,
+    FileRef,
+    Method,
+    Norm,
+    Precision,
+    PropertyFile,
+    Sharding,
+    VerifyJob,
+)
 from boundscope_app.draft import Ball, Draft, Options, ball_problem, draft_of, named_only, source_name
 
 NET = FileRef(name="net.onnx", sha256="a" * 64, size_bytes=10)
@@ -26,8 +37,13 @@ IMAGE = FileRef(name="x.png", sha256="c" * 64, size_bytes=10)
             sharding=Sharding.ROWS,
             ranks=3,
             arithmetic=Arithmetic.FLOAT32,
+            precision=Precision.FLOAT64,
             timeout_s=12.5,
             seed=7,
+            chunk_rows=32,
+            memory_budget_bytes=1 << 30,
+            threads_per_rank=2,
+            cross_check=True,
         ),
         VerifyJob(
             network=NET,
@@ -41,11 +57,17 @@ IMAGE = FileRef(name="x.png", sha256="c" * 64, size_bytes=10)
                 std=("0.25", "0.2"),
             ),
         ),
-        VerifyJob(network=NET, property=EpsilonBall(center=IMAGE, epsilon="1e-3", label=0)),
+        VerifyJob(network=NET, property=EpsilonBall(center=IMAGE, epsilon="1e-3", label=0, norm=Norm.L2)),
     ],
 )
 def test_run_again_gives_the_same_job(job: VerifyJob) -> None:
     assert draft_of(job).verify_job(named_only) == job
+
+
+def test_the_form_carries_every_field_of_a_job() -> None:
+    of_job = set(VerifyJob.__struct_fields__) - {"network", "property"}
+    assert of_job == {each.name for each in fields(Options)}
+    assert set(EpsilonBall.__struct_fields__) == {each.name for each in fields(Ball)}
 
 
 def test_command_line_names_what_was_chosen() -> None:
@@ -75,6 +97,8 @@ def test_ball_waits_for_a_network_before_it_is_read_back() -> None:
         (Ball(IMAGE, "0.1", mean="0.5, x"), "mean"),
         (Ball(IMAGE, "0.1", mean="0.5", std="0.1, 0.2"), "one a channel"),
         (Ball(IMAGE, "0.1", std="0"), "more than 0"),
+        (Ball(IMAGE, "0.1", lower="0", upper="1", norm=Norm.L0), "whole number"),
+        (Ball(IMAGE, "3", norm=Norm.L0), "clip range must be given"),
     ],
 )
 def test_wrong_ball_is_explained(ball: Ball, words: str) -> None:

@@ -12,8 +12,9 @@ from pytestqt.qtbot import QtBot
 
 from app.window_support import EXAMPLES, example_draft
 from boundscope import capabilities
-from boundscope.protocol import Method, Sharding
-from boundscope_app.docks.choices import HINTS, NOT_YET
+from boundscope.protocol import Arithmetic, Engine, Method, Norm, Precision, Sharding
+from boundscope_app.docks.ball import NORMS
+from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
 from boundscope_app.draft import Ball, Draft, Options
 from boundscope_app.link_types import Inspection
 from boundscope_app.window import MainWindow
@@ -37,6 +38,18 @@ def test_only_what_this_version_can_do_is_enabled(lone_window: MainWindow) -> No
         for row in range(combo.count()):
             said = NOT_YET in combo.itemText(row)
             assert said == (combo.itemData(row) not in available)
+
+
+def test_every_value_of_the_protocol_has_its_words() -> None:
+    for values, words in (
+        (Method, METHODS),
+        (Engine, ENGINES),
+        (Sharding, SHARDINGS),
+        (Arithmetic, ARITHMETICS),
+        (Precision, PRECISIONS),
+        (Norm, NORMS),
+    ):
+        assert set(words) == set(values)
 
 
 def test_every_option_is_explained(lone_window: MainWindow) -> None:
@@ -93,9 +106,11 @@ def test_draft_survives_the_form(lone_window: MainWindow, tmp_path: Path) -> Non
     center = tmp_path / "x.npy"
     np.save(center, np.zeros(4))
     network = EXAMPLES / "networks" / "digits_mlp.onnx"
-    options = Options(method=Method.IBP, sharding=Sharding.ROWS, ranks=3, timeout_s=12.5, seed=9)
+    options = Options(
+        method=Method.IBP, sharding=Sharding.ROWS, ranks=3, timeout_s=12.5, seed=9, chunk_rows=32
+    )
     for draft in (
-        Draft(network, Ball(center, "0.02", 3, "0", "1", "0.5", "0.25"), options),
+        Draft(network, Ball(center, "0.02", 3, "0", "1", "0.5", "0.25", Norm.L1), options),
         example_draft("digits-conv"),
     ):
         lone_window.form.set_draft(draft)

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QFormLayout, QHBoxLayout, QLabel, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QComboBox, QFormLayout, QHBoxLayout, QLabel, QLineEdit, QSpinBox, QWidget
 
+from boundscope.protocol import Norm
 from boundscope_app import files
 from boundscope_app.draft import Ball
 from boundscope_app.widgets.source_field import SourceField
 
 HINTS = {
     "Around": "The input in the middle of the ball: .npy with the input’s numbers, or a PNG divided by 255.",
-    "ε": "Largest change of any input, before mean and deviation are applied; a decimal such as 0.01.",
+    "Norm": "How the distance from the input is measured.",
+    "ε": "Radius of the ball, before mean and deviation are applied: a decimal such as 0.01; with L0 a count.",
     "Label": "The output that should stay the largest, counted from 0.",
     "Clip": "Inputs stay between these two, before mean and deviation are applied; empty for no clip.",
     "Mean": "Subtracted from every channel: one number a channel, with commas between; empty for 0.",
     "Deviation": "Every channel is divided by it: one number a channel, with commas between; empty for 1.",
+}
+NORMS = {
+    Norm.LINF: "largest change of any input",
+    Norm.L2: "root of the sum of squared changes",
+    Norm.L1: "sum of all changes",
+    Norm.L0: "how many inputs change",
 }
 MOST_LABEL = 10_000_000
 
@@ -31,6 +39,11 @@ class BallForm(QWidget):
             files.Kind.CENTER, "Input of the ball", HINTS["Around"], files.CENTER_FILTER
         )
         self.epsilon = QLineEdit("0.01")
+        self.norm = QComboBox()
+        for norm, words in NORMS.items():
+            self.norm.addItem(f"{norm.label}: {words}", norm)
+        self.norm.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
+        self.norm.setMinimumContentsLength(6)
         self.label = QSpinBox()
         self.label.setRange(0, MOST_LABEL)
         self.lower_clip, self.upper_clip = QLineEdit("0"), QLineEdit("1")
@@ -47,6 +60,7 @@ class BallForm(QWidget):
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
         for name, field in (
             ("Around", self.center),
+            ("Norm", self.norm),
             ("ε", self.epsilon),
             ("Label", self.label),
             ("Clip", clip),
@@ -58,6 +72,7 @@ class BallForm(QWidget):
             label.setToolTip(HINTS[name])
             form.addRow(label, field)
         for name, field in (
+            ("Norm", self.norm),
             ("ε", self.epsilon),
             ("Label", self.label),
             ("Clip", self.lower_clip),
@@ -77,6 +92,7 @@ class BallForm(QWidget):
         for text in (self.epsilon, self.lower_clip, self.upper_clip, self.mean, self.std):
             text.textEdited.connect(self.changed)
         self.label.valueChanged.connect(self.changed)
+        self.norm.currentIndexChanged.connect(self.changed)
 
     @property
     def ball(self) -> Ball | None:
@@ -91,6 +107,7 @@ class BallForm(QWidget):
             self.upper_clip.text(),
             self.mean.text(),
             self.std.text(),
+            Norm(self.norm.currentData()),
         )
 
     def set_ball(self, ball: Ball) -> None:
@@ -102,4 +119,5 @@ class BallForm(QWidget):
             self.upper_clip.setText(ball.upper)
             self.mean.setText(ball.mean)
             self.std.setText(ball.std)
+            self.norm.setCurrentIndex(self.norm.findData(ball.norm))
         self.changed.emit()

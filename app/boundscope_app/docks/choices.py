@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QComboBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
 
 from boundscope import capabilities
-from boundscope.protocol import Arithmetic, Engine, Method, Sharding
+from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding
 from boundscope_app.draft import Options
 
 NOT_YET = "not in this version yet"
@@ -32,11 +33,18 @@ SHARDINGS: dict[str, tuple[str, str]] = {
     Sharding.TP_EXACT: ("TP, exact order", "Tensor parallel with sums in the order of one rank"),
 }
 ARITHMETICS: dict[str, tuple[str, str]] = {
-    Arithmetic.REAL: ("real numbers", "The verdict speaks of the network in exact real arithmetic"),
+    Arithmetic.REAL: ("real", "The verdict speaks of the network in exact real arithmetic"),
     Arithmetic.FLOAT32: (
-        "float32, any order",
+        "float32",
         "The verdict also covers rounding of float32 in any order of summation",
     ),
+}
+PRECISIONS: dict[str, tuple[str, str]] = {
+    Precision.MIXED: (
+        "mixed",
+        "Large products in float32 with a bound on their rounding, all else in float64",
+    ),
+    Precision.FLOAT64: ("float64", "Everything in float64: slower, twice the memory"),
 }
 HINTS: dict[str, str] = {
     "Method": "How the bounds are computed: IBP is fastest, CROWN tighter.",
@@ -44,17 +52,21 @@ HINTS: dict[str, str] = {
     "Sharding": "How the work is shared between ranks.",
     "Ranks": "Processes that compute together; more than one needs a sharding.",
     "Arithmetic": "The arithmetic that the verdict speaks of.",
+    "Precision": "What the bound engine computes in; its own rounding is always accounted for.",
     "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
+    "Check": "A second engine bounds every case too; where the two contradict each other, it is said.",
     "Seed": "Start of the random choices of the attack; the same seed gives the same run.",
 }
 PLACES: dict[str, tuple[int, int, int]] = {  # row, column of the label, columns of the field
-    "Method": (0, 0, 3),
-    "Engine": (1, 0, 3),
-    "Arithmetic": (2, 0, 3),
-    "Sharding": (3, 0, 1),
-    "Ranks": (3, 2, 1),
-    "Time limit": (4, 0, 1),
-    "Seed": (4, 2, 1),
+    "Method": (0, 0, 1),
+    "Precision": (0, 2, 1),
+    "Engine": (1, 0, 1),
+    "Arithmetic": (1, 2, 1),
+    "Sharding": (2, 0, 1),
+    "Ranks": (2, 2, 1),
+    "Time limit": (3, 0, 1),
+    "Seed": (3, 2, 1),
+    "Check": (4, 0, 3),
 }
 FIELD_EM = 6
 MOST_RANKS = 4096
@@ -75,6 +87,9 @@ class Choices(QWidget):
         self.ranks = QSpinBox()
         self.ranks.setRange(1, MOST_RANKS)
         self.arithmetic = _combo(ARITHMETICS, capabilities.ARITHMETICS)
+        self.precision = _combo(PRECISIONS, Precision)
+        self.cross_check = QCheckBox("Also run auto_LiRPA and compare")
+        self._kept = Options()
         self.timeout = QDoubleSpinBox()
         self.timeout.setRange(0.1, MOST_SECONDS)
         self.timeout.setDecimals(1)
@@ -83,10 +98,11 @@ class Choices(QWidget):
         self.seed = QSpinBox()
         self.seed.setRange(0, MOST_SEED)
         self._lay_out()
-        for combo in (self.method, self.engine, self.sharding, self.arithmetic):
+        for combo in (self.method, self.engine, self.sharding, self.arithmetic, self.precision):
             combo.currentIndexChanged.connect(self._on_change)
         for number in (self.ranks, self.timeout, self.seed):
             number.valueChanged.connect(self._on_change)
+        self.cross_check.toggled.connect(self._on_change)
         self.set_options(Options())
 
     def _lay_out(self) -> None:
@@ -94,8 +110,8 @@ class Choices(QWidget):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(6)
-        grid.setColumnStretch(1, 3)
-        grid.setColumnStretch(3, 2)
+        grid.setColumnStretch(1, 5)
+        grid.setColumnStretch(3, 4)
         for name, field in self.fields().items():
             _explain(field, name)
             label = QLabel(name, self)
@@ -109,35 +125,43 @@ class Choices(QWidget):
     def fields(self) -> dict[str, QWidget]:
         return {
             "Method": self.method,
+            "Precision": self.precision,
             "Engine": self.engine,
             "Arithmetic": self.arithmetic,
             "Sharding": self.sharding,
             "Ranks": self.ranks,
             "Time limit": self.timeout,
             "Seed": self.seed,
+            "Check": self.cross_check,
         }
 
     @property
     def options(self) -> Options:
-        return Options(
+        return replace(
+            self._kept,
             method=Method(self.method.currentData()),
             engine=Engine(self.engine.currentData()),
             sharding=Sharding(self.sharding.currentData()),
             ranks=self.ranks.value(),
             arithmetic=Arithmetic(self.arithmetic.currentData()),
+            precision=Precision(self.precision.currentData()),
             timeout_s=self.timeout.value(),
             seed=self.seed.value(),
+            cross_check=self.cross_check.isChecked(),
         )
 
     def set_options(self, options: Options) -> None:
+        self._kept = options
         with QSignalBlocker(self):
             _choose(self.method, options.method)
             _choose(self.engine, options.engine)
             _choose(self.sharding, options.sharding)
             self.ranks.setValue(options.ranks)
             _choose(self.arithmetic, options.arithmetic)
+            _choose(self.precision, options.precision)
             self.timeout.setValue(options.timeout_s)
             self.seed.setValue(options.seed)
+            self.cross_check.setChecked(options.cross_check)
         self._on_change()
 
     def _on_change(self) -> None:
@@ -174,6 +198,8 @@ def _combo(texts: Mapping[str, tuple[str, str]], available: Iterable[str]) -> QC
     combo.setModel(model)
     combo.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
     combo.setMinimumContentsLength(6)
+    view = combo.view()
+    view.setMinimumWidth(view.sizeHintForColumn(0) + 2 * view.fontMetrics().horizontalAdvance("m"))
     return combo
 
 

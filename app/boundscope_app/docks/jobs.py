@@ -38,7 +38,7 @@ from boundscope_app.runs import RunModel
 WIDEST = (
     "interrupted",
     "",
-    "α-CROWN",
+    "CROWN-IBP",
     "Ranks",
     "out of memory",
     "30/120 · 9.00 s left",

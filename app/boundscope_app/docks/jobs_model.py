@@ -125,7 +125,7 @@ def _text(info: JobInfo, column: int) -> str:
         case 1:
             return info.title or info.id
         case 2:
-            return METHODS[job.method][0] if isinstance(job, VerifyJob) else info.kind
+            return METHODS.get(job.method, (str(job.method),))[0] if isinstance(job, VerifyJob) else info.kind
         case 3:
             return f"{job.ranks}" if isinstance(job, VerifyJob) else ""
         case 4:

@@ -156,7 +156,7 @@ class BackwardPass:
         # A slack, or its product with a coefficient, may vanish in the rows' dtype.
         weights = torch.where(slack > 0, slack.clamp(min=self._engine.underflow), slack)
         charge = (absolute @ weights.flatten().to(self._dtype)).double() * inflation
-        total.error += charge + absolute.any(1) * self._engine.absolute(absolute.shape[1])
+        total.error += charge + absolute.any(1).double() * self._engine.absolute(absolute.shape[1])
 
     def _charge_underflow(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
         """Subtract what new coefficients lose to underflow: an absolute error each, whatever the row's own size."""
@@ -165,7 +165,7 @@ class BackwardPass:
             return
         for coefficients in outputs:
             if coefficients is not None:
-                total.error += coefficients.reshape(len(coefficients), -1).any(1) * lost
+                total.error += coefficients.reshape(len(coefficients), -1).any(1).double() * lost
 
     def _by_name(
         self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total

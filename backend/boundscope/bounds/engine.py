@@ -32,6 +32,7 @@ CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
+EXACT_TERMS = 100
 LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
 
 
@@ -155,7 +156,7 @@ class BoundEngine:
         lower = self._lower(len(constraints), bound, stage="margins")
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
         margins = [
-            _margin(bound, constraint, reach)
+            max(_margin(bound, constraint, reach), self._margin_of_ends(context, constraint), key=_provable)
             for bound, constraint in zip(lower.tolist(), constraints, strict=True)
         ]
         return torch.tensor(margins, dtype=torch.float64)
@@ -358,6 +359,31 @@ class BoundEngine:
         names = [info.name for info in (*self.network.inputs, *self.network.outputs)]
         return max(float(context.intervals[name].magnitude.max()) for name in names)
 
+    def _margin_of_ends(self, context: BoxContext, constraint: LinearConstraint) -> float:
+        """Exactly what the intervals of inputs and outputs say of a margin, rounded down once: where that is zero, no
+        rounding hides it. −∞ for constraints of many terms, for which it would take long."""
+        count = len(constraint.output_indices)
+        if count + len(constraint.input_indices) > EXACT_TERMS:
+            return -math.inf
+        floats = (*constraint.output_coeffs.tolist(), *constraint.input_coeffs.tolist())
+        exact = constraint.exact_coeffs or tuple(Fraction(c) for c in floats)
+        groups = (
+            (self.network.outputs, constraint.output_indices, exact[:count]),
+            (self.network.inputs, constraint.input_indices, exact[count:]),
+        )
+        total = -constraint.bound
+        for tensors, indices, coefficients in groups:
+            for index, coefficient in zip(indices.tolist(), coefficients, strict=True):
+                position = index
+                for info in tensors:
+                    if position < info.size:
+                        break
+                    position -= info.size
+                interval = context.intervals[info.name]
+                end = (interval.lower if coefficient > 0 else interval.upper).flatten()[position].item()
+                total += coefficient * Fraction(end)
+        return round_down(total)
+
     def _chunk_size(self, count: int) -> int:
         """Rows a chunk: as asked, else the default, less where the budget or the number of rows is small."""
         if self._chunk_rows is not None:
@@ -378,6 +404,11 @@ def _with_subnormals(network: Network) -> frozenset[str]:
         for name, array in network.constants.items()
         if array.dtype.kind == "f" and bool(((array != 0) & (np.abs(array) < LEAST_NORMAL_FLOAT32)).any())
     )
+
+
+def _provable(margin: float) -> float:
+    """Orders margins by what they prove: NaN proves nothing."""
+    return -math.inf if math.isnan(margin) else margin
 
 
 def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:

@@ -182,6 +182,9 @@ def test_a_ball_cut_by_its_box_is_bounded_exactly(norm: Norm, seed: int) -> None
     expected = cut_optimum(box, w)
     assert float(value - error) <= expected + 1e-9 * abs(expected) + 1e-12
     assert float(value - error) == pytest.approx(expected, abs=1e-7)
+    reference = (box.lower + box.upper) / 2
+    near, its_error = ball.lower(torch.from_numpy(w)[None], torch.from_numpy(reference))
+    assert float(near - its_error) == pytest.approx(expected - w @ reference, abs=1e-7)
     lowest = ball.lowest(torch.from_numpy(w)[None])[0].numpy()
     assert w @ lowest == pytest.approx(expected, abs=1e-7)  # and the point that reaches it is told
 

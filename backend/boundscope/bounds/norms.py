@@ -62,18 +62,22 @@ class BallSet:
         tensors = (self.centre_lower, self.centre_upper, self.scale, self.down, self.up)
         return BallSet(self.norm, self.radius, *(tensor.to(dtype) for tensor in tensors))
 
-    def lower(self, coefficients: Tensor) -> tuple[Tensor, Tensor]:
-        """Lower bounds of coefficients·x, and what rounding may have added to them.
+    def lower(self, coefficients: Tensor, reference: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Lower bounds of coefficients·(x − reference), and what rounding may have added to them.
 
         Args:
             coefficients: [R, n] float64.
+            reference: a point near the centre, so that less is rounded, [n] float64; None: the origin.
 
         Returns:
             [R] each: the bound holds once the second is subtracted.
         """
         n = coefficients.shape[1]
-        middle = coefficients.clamp(min=0) @ self.centre_lower + coefficients.clamp(max=0) @ self.centre_upper
-        size = coefficients.abs() @ torch.maximum(self.centre_lower.abs(), self.centre_upper.abs())
+        low, high = self.centre_lower, self.centre_upper
+        if reference is not None:
+            low, high = low - reference, high - reference
+        middle = coefficients.clamp(min=0) @ low + coefficients.clamp(max=0) @ high
+        size = coefficients.abs() @ torch.maximum(low.abs(), high.abs())
         most = self._most(coefficients.abs(), self._caps(coefficients))
         farthest = float(torch.maximum(self.down, self.up).max())
         error = (size + most) * (gamma(2 * n + 32, ENGINE.unit) * INFLATION)

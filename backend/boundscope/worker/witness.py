@@ -129,8 +129,9 @@ class Witnesses:
         )
 
     def reason(self, counterexample: Counterexample) -> str:
+        where = "box" if self._property.cases[counterexample.case].box.ball is None else "ball"
         return (
-            f"an input inside the box satisfies clause {counterexample.clause} of case {counterexample.case}; "
+            f"an input inside the {where} satisfies clause {counterexample.clause} of case {counterexample.case}; "
             f"{counterexample.replay.note}"
         )
 

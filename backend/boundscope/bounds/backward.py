@@ -10,7 +10,8 @@ from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, NodeFacts
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.relaxation import Relaxation
+from boundscope.bounds.norms import BallSet
+from boundscope.bounds.operators.relaxation import dot
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.network.graph import Node
 
@@ -21,6 +22,9 @@ Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 
 class BackwardPass:
     """Lower bounds of R linear functions of tensors, over the context's box.
+
+    Rows are carried as functions of each tensor's distance from its reference point, whose values were added when
+    the rows started: the smaller the box, the smaller what is rounded on the way.
 
     Every rounding of the pass itself is bounded and subtracted, so that a bound is a bound of the real number and
     not of what floating point made of it, in a float32 pass as in a float64 one.
@@ -50,7 +54,7 @@ class BackwardPass:
         self._relax = relax
         self._thetas = thetas or {}
         self._rigorous = not search
-        self._sharp = False
+        self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
         self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
@@ -61,9 +65,9 @@ class BackwardPass:
         A tensor named in `rows` must have been reached by the context already. A bound that is zero without any
         rounding is zero.
         """
-        self._sharp = True
-        rows = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
-        return self._finish(rows, _Total(count, self._context.device, self._rigorous))
+        self._whole = set(rows)
+        pending = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
+        return self._finish(pending, _Total(count, self._context.device, self._rigorous))
 
     def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
         """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
@@ -75,6 +79,7 @@ class BackwardPass:
         """
         context = self._context
         total = _Total(len(elements), context.device, self._rigorous)
+        total.add(context.references[name].flatten()[elements] * signs)
         signs = signs.to(self._dtype)
         node = next(node for node in context.network.nodes if name in node.outputs)
         rule = context.rule(node)
@@ -82,13 +87,12 @@ class BackwardPass:
             with context.view(node, self._dtype) as view:
                 selected = rule.select(view, elements, signs)
             if selected is not None:
-                parts, constant = selected
+                parts, _ = selected
                 facts = context.facts[node.name]
                 (slack,) = facts.slack(self._engine)
                 if slack is not None and self._rigorous:
                     total.error += slack.flatten()[elements] * signs.abs().double()
                     self._charge_underflow((signs,), facts, total)
-                total.add(constant)
                 return self._finish(self._by_name(node.inputs, parts, total), total)
         shape = context.network.tensors[name].shape
         rows = torch.zeros(len(elements), math.prod(shape), dtype=self._dtype, device=context.device)
@@ -119,28 +123,59 @@ class BackwardPass:
                 if coefficients is not None:
                     self._concretize(name, coefficients, total)
             return
+        for name, coefficients in zip(node.outputs, outputs, strict=True):
+            if coefficients is not None:
+                self._to_distance(name, coefficients, total)
         self._charge(outputs, facts, total)
         self._charge_underflow(outputs, facts, total)
         if facts.relaxation is not None:
             (coefficients,) = outputs
             assert coefficients is not None
-            parts, constant = self._relaxation(node, facts.relaxation).through(coefficients)
+            parts = self._relaxed(node, facts, coefficients, total)
         else:
             with context.view(node, self._dtype) as view:
-                parts, constant = rule.backward(view, outputs)
+                parts, _ = rule.backward(view, outputs)  # the constant is in the outputs' reference
         carried = self._by_name(node.inputs, parts, total)
-        total.add(constant)
         for name, coefficients in carried.items():
             self._accumulate(pending, name, coefficients, total)
 
-    def _relaxation(self, node: Node, default: Relaxation) -> Relaxation:
+    def _relaxed(
+        self, node: Node, facts: NodeFacts, rows: Tensor, total: _Total
+    ) -> tuple[Tensor | None, ...]:
+        """Rows at the output's distance from its reference, as rows at the inputs' distances from theirs."""
         self.relaxed_nodes.append(node)
+        context = self._context
+        (name,) = node.outputs
+        references = tuple(context.references.get(one) for one in node.inputs)
+        relaxation, local = facts.relaxation, facts.local
         theta = self._thetas.get(node.name)
-        if theta is None:
-            return default.to(self._dtype)
-        with self._context.view(node) as view:
-            relaxation = self._context.rule(node).relax(view, theta.to(torch.float64))
-        return relaxation.to(self._dtype)
+        if theta is not None:
+            with context.view(node) as view:
+                relaxation = context.rule(node).relax(view, theta.to(torch.float64))
+            local = relaxation.about(references, context.references[name])
+        if local is not None:
+            parts, constant = local.to(self._dtype).through(rows)
+            total.add(constant)
+            return parts
+        assert relaxation is not None
+        parts, constant = relaxation.to(self._dtype).through(rows)
+        total.add(constant)
+        total.add(-dot(rows, context.references[name].to(rows.dtype)))
+        for part, reference in zip(parts, references, strict=False):
+            if part is not None and reference is not None:
+                total.add(dot(part, reference.to(part.dtype)))
+        return parts
+
+    def _to_distance(self, name: str, rows: Tensor, total: _Total) -> None:
+        """Make rows that are functions of a tensor's values functions of its distance from the reference point."""
+        if name not in self._whole:
+            return
+        self._whole.discard(name)
+        reference = self._context.references[name]
+        total.add(dot(rows, reference))
+        if self._rigorous:
+            error = rows.abs().flatten(1) @ reference.abs().flatten()
+            total.error += error * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION)
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
         if not self._rigorous:
@@ -183,46 +218,65 @@ class BackwardPass:
         if before is None:
             pending[name] = coefficients
             return
+        self._to_distance(name, before, total)
         joined = self._context.ledger.hold(before + coefficients, "rows")
         pending[name] = joined
         if self._rigorous:
             unit = self._engine.unit * INFLATION
-            self._charge_sum(joined, self._context.intervals[name].magnitude * unit, total)
+            self._charge_sum(joined, self._context.deviation(name) * unit, total)
 
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
-        interval = self._context.intervals[name]
-        ball = self._context.balls.get(name)
+        context = self._context
+        interval, ball = context.intervals[name], context.balls.get(name)
         flat = coefficients.flatten(1)
         if self._rigorous:
             flat = flat.double()
-        if not self._rigorous:
-            centre, radius = (part.flatten().to(flat.dtype) for part in interval.ball)
-            value = flat @ centre - flat.abs() @ radius
-            total.add(value if ball is None else torch.maximum(value, ball.to(flat.dtype).estimate(flat)))
-            return
-        value, error = _least_by_ends(flat, interval) if self._sharp else _least_by_centre(flat, interval)
+        if name in self._whole:  # no node was met: a bound that is zero without any rounding stays zero
+            value, error = _least_by_ends(flat, interval)
+            reference = torch.zeros_like(flat[0])
+        else:
+            reference = context.references[name].flatten().to(flat.dtype)
+            value, error = _least_by_distance(flat, interval, reference)
         if ball is not None:
-            by_ball, its_error = ball.lower(flat)
+            by_ball, its_error = _least_in_ball(flat, ball.to(flat.dtype), reference, self._rigorous)
             better = by_ball - its_error > value - error
             value, error = torch.where(better, by_ball, value), torch.where(better, its_error, error)
         total.add(value)
-        total.error += error
+        if self._rigorous:
+            total.error += error
 
 
-def _least_by_centre(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
-    """Least Σ coefficients·x over an interval, coefficients [R, n] float64, and the error of computing it: [R] both."""
-    centre, radius = (part.flatten() for part in interval.ball)
-    # The error of both sums is relative to |coefficients|·(|centre| + radius).
-    reach = torch.stack([radius, centre.abs() + radius + HALVED], dim=1)
+def _least_by_distance(flat: Tensor, interval: Interval, reference: Tensor) -> tuple[Tensor, Tensor]:
+    """Least Σ coefficients·(x − reference) over an interval, and the error of computing it: [R] both.
+
+    Coefficients are [R, n], the reference is [n].
+    """
+    centre, radius = (part.flatten().to(flat.dtype) for part in interval.ball)
+    shift = centre - reference
+    # The sums' errors are relative to |coefficients|·(|shift| + radius); the shift itself is rounded once.
+    reach = torch.stack([radius, shift.abs() + radius + HALVED], dim=1)
     spread, magnitude = (flat.abs() @ reach).unbind(1)
     count = flat.shape[1] + 8
-    return flat @ centre - spread, magnitude * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(
-        count
-    )
+    error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
+    return flat @ shift - spread, error
+
+
+def _least_in_ball(flat: Tensor, ball: BallSet, reference: Tensor, rigorous: bool) -> tuple[Tensor, Tensor]:
+    """The same over a ball; without proof, an estimate with no error."""
+    if not rigorous:
+        value = ball.estimate(flat) - flat @ reference
+        return value, torch.zeros_like(value)
+    by_ball, error = ball.lower(flat)
+    value = by_ball - flat @ reference
+    far = flat.abs() @ reference.abs()
+    error = error + far * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION) + value.abs() * ENGINE.unit
+    return value, error
 
 
 def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
-    """The same from the ends that are used, with no error where each of these, or its coefficient, is zero."""
+    """Least Σ coefficients·x over an interval from the ends that are used, coefficients [R, n] float64, and the error
+    of computing it: [R] both. There is none where each end, or its coefficient, is zero.
+    """
     lower, upper = interval.lower.flatten(), interval.upper.flatten()
     positive, negative = flat.clamp(min=0), flat.clamp(max=0)
     magnitude = positive @ lower.abs() - negative @ upper.abs()

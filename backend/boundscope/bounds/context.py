@@ -17,7 +17,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
-from boundscope.bounds.operators.relaxation import Relaxation
+from boundscope.bounds.operators.relaxation import BroadcastLines, Lines, Relaxation
 from boundscope.bounds.rounding import (
     ENGINE,
     INFLATION,
@@ -35,30 +35,39 @@ from boundscope.sharding.weights import WeightStore
 
 @dataclass(frozen=True)
 class Effort:
-    """What carrying rows through a node costs in rounding: `terms` products a coefficient, `elements` in a constant's
-    sum, of total size `magnitude` [*S_out] per unit of coefficient."""
+    """What carrying rows through a node costs in rounding: `terms` products a coefficient, of total size `magnitude`
+    [*S_out] per unit of coefficient, and `elements` products in a constant's sum.
+
+    `whole` takes the place of `magnitude` in float64 passes: of a relaxation, it covers free parameters of any value.
+    """
 
     magnitude: Tensor
     terms: int
-    elements: int
+    elements: int = 0
+    whole: Tensor | None = None
 
     def slack(self, engine: RoundingModel) -> Tensor:
-        """Largest error of one pass per unit of coefficient. Float32 passes sum their constants in float64."""
-        count = self.terms if engine.unit > ENGINE.unit else max(self.terms, self.elements)
-        return self.magnitude * (gamma(count + 8, engine.unit) * INFLATION) + engine.absolute(count)
+        """Largest error of one pass per unit of coefficient. Constants are summed in float64 always."""
+        single = engine.unit > ENGINE.unit
+        count = self.terms if single else max(self.terms, self.elements)
+        magnitude = self.magnitude if single or self.whole is None else self.whole
+        return magnitude * (gamma(count + 8, engine.unit) * INFLATION) + engine.absolute(count)
 
 
 @dataclass
 class NodeFacts:
     """What a backward pass needs to know of a node, for each of its outputs.
 
-    `deployed` [*S_out] is what the deployed arithmetic may add to the output; `efforts` tell the engine's own
-    rounding; `relaxation` is there where the node is not linear.
+    `deployed` [*S_out] is what the deployed arithmetic may add to the output; `own` bounds the float64 errors of
+    its reference point and intercepts; `efforts` tell the rounding of rows. Where the node is not linear,
+    `relaxation` bounds it, and `local` is the same about the reference point, where that has a short form.
     """
 
     deployed: tuple[Tensor | None, ...]
+    own: tuple[Tensor | None, ...]
     efforts: tuple[Effort | None, ...]
     relaxation: Relaxation | None = None
+    local: Relaxation | None = None
     reach: Tensor | None = (
         None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
     )
@@ -67,8 +76,10 @@ class NodeFacts:
     def slack(self, engine: RoundingModel) -> tuple[Tensor | None, ...]:
         """What to subtract per unit of coefficient, [*S_out] for each output, in passes of this arithmetic."""
         if engine.unit not in self._slack:
-            own = [None if effort is None else effort.slack(engine) for effort in self.efforts]
-            self._slack[engine.unit] = tuple(_sum(a, b) for a, b in zip(self.deployed, own, strict=True))
+            rows = [None if effort is None else effort.slack(engine) for effort in self.efforts]
+            self._slack[engine.unit] = tuple(
+                _sum(_sum(a, b), c) for a, b, c in zip(self.deployed, self.own, rows, strict=True)
+            )
         return self._slack[engine.unit]
 
     def underflow(self, engine: RoundingModel) -> Tensor | None:
@@ -92,6 +103,9 @@ class BoxContext:
     model: RoundingModel
     device: torch.device
     intervals: dict[str, Interval] = field(default_factory=dict)
+    # A point near the middle of what each tensor can be, as the network's linear nodes compute it in float64. Rows
+    # are carried as functions of the distance from it: rounding then scales with the box, not with the values.
+    references: dict[str, Tensor] = field(default_factory=dict)
     facts: dict[str, NodeFacts] = field(default_factory=dict)
     # How an interval relates to the true range: "independent" elements with exact ranges, exact ranges whose
     # elements depend on each other ("exact"), or neither ("loose").
@@ -126,6 +140,7 @@ class BoxContext:
             context.intervals[info.name] = Interval(
                 lower[part].reshape(info.shape).to(device), upper[part].reshape(info.shape).to(device)
             )
+            context.references[info.name] = context.intervals[info.name].ball[0]
             context.quality[info.name] = "independent" if box.ball is None else "exact"
             position += info.size
         for info in network.outputs:
@@ -163,7 +178,16 @@ class BoxContext:
                 output_shapes=tuple(
                     self.network.tensors[name].shape if name else () for name in node.outputs
                 ),
+                deviations=tuple(
+                    self.deviation(name) if name in self.intervals else None for name in node.inputs
+                ),
             )
+
+    def deviation(self, name: str) -> Tensor:
+        """Largest distance of each element of a tensor from its reference, rounded up."""
+        interval, reference = self.intervals[name], self.references[name]
+        farthest = torch.maximum(interval.upper - reference, reference - interval.lower)
+        return farthest * (1.0 + 4.0 * ENGINE.unit)
 
     def advance(self, node: Node) -> None:
         """Derive intervals, slack and relaxation of a node from its inputs' intervals.
@@ -173,12 +197,14 @@ class BoxContext:
         """
         rule = self.rule(node)
         with self.view(node) as view:
-            intervals, magnitudes = rule.enclose(view)
-            deployed, own = self._forward_slack(rule, view, magnitudes)
-            relaxation = rule.relax(view) if rule.relaxed else None
-            efforts = self._efforts(rule, view, relaxation, magnitudes)
+            enclosure = rule.enclose(view)
+            deployed, own = self._forward_slack(rule, view, enclosure.magnitudes)
+            if not rule.relaxed:
+                references = self._linear_references(view)
         qualities = [self.quality[name] for name in node.inputs if name in self.quality]
-        for name, interval, added, rounded in zip(node.outputs, intervals, deployed, own, strict=False):
+        for name, interval, added, rounded in zip(
+            node.outputs, enclosure.intervals, deployed, own, strict=False
+        ):
             if not name:
                 continue
             if added is not None and rounded is not None:
@@ -188,13 +214,58 @@ class BoxContext:
             self.intervals[name] = interval.require_finite(name)
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
-        self.facts[node.name] = NodeFacts(deployed, efforts, relaxation, self._reach_of(node, efforts))
+        if rule.relaxed:
+            self.facts[node.name] = self._relaxed_facts(rule, node, deployed)
+            return
+        for name, reference in zip(node.outputs, references, strict=True):
+            if name:
+                self.references[name] = reference
+        efforts: tuple[Effort | None, ...] = (None,) * len(node.outputs)
+        if enclosure.deviations is not None:
+            efforts = tuple(Effort(far, rule.backward_terms(view)) for far in enclosure.deviations)
+        self.facts[node.name] = NodeFacts(deployed, own, efforts, reach=self._reach_of(node, efforts))
+
+    def _linear_references(self, view: NodeView[Any]) -> tuple[Tensor, ...]:
+        """The outputs' reference point; what float64 rounds in it is part of the node's own slack."""
+        inputs = [
+            constant if interval is None else self.references[name]
+            for name, constant, interval in zip(view.node.inputs, view.constants, view.inputs, strict=True)
+        ]
+        if view.op.only_rounds:
+            return tuple(value for value in inputs[:1] if value is not None)
+        return tuple(output.to(torch.float64) for output in view.op.evaluate(inputs))
+
+    def _relaxed_facts(self, rule: Rule[Any], node: Node, deployed: tuple[Tensor | None, ...]) -> NodeFacts:
+        """Relaxation of a node whose output's interval is known, about its reference point."""
+        (name,) = node.outputs
+        with self.view(node) as view:
+            relaxation = rule.relax(view)
+            magnitude = rule.relax_magnitude(view, relaxation)
+            terms = rule.backward_terms(view) + 16
+        inputs = tuple(self.references.get(one) for one in node.inputs)
+        middle = relaxation.middle(inputs)
+        local = None if middle is None else relaxation.about(inputs, middle)
+        self.references[name] = self.intervals[name].ball[0] if middle is None else middle
+        elements = max(magnitude.numel(), *(0 if value is None else value.numel() for value in inputs))
+        whole = magnitude + self.references[name].abs()
+        if local is None:
+            effort = Effort(whole, terms, elements)
+        else:
+            effort = Effort(_local_magnitude(view, local), terms, elements, whole)
+        efforts = (effort,)
+        own = whole * (gamma(16, ENGINE.unit) * INFLATION) + ENGINE.absolute(16)
+        return NodeFacts(deployed, (own,), efforts, relaxation, local, self._reach_of(node, efforts))
 
     def _reach_of(self, node: Node, efforts: tuple[Effort | None, ...]) -> Tensor | None:
         if all(effort is None for effort in efforts):
             return None
         names = {name for name in node.inputs if name in self.intervals}
         return torch.stack([self.intervals[name].magnitude.sum() for name in names]).sum()
+
+    @property
+    def only_lines(self) -> bool:
+        """Whether rows go through lines about a reference point alone, so that float32 loses next to nothing."""
+        return all(facts.relaxation is None or facts.local is not None for facts in self.facts.values())
 
     def tighten(self, name: str, interval: Interval) -> None:
         """Intersect a tensor's interval with another sound one."""
@@ -265,20 +336,6 @@ class BoxContext:
                     f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
                 )
 
-    def _efforts(
-        self,
-        rule: Rule[Any],
-        view: NodeView[Any],
-        relaxation: Relaxation | None,
-        magnitudes: tuple[Tensor, ...] | None,
-    ) -> tuple[Effort | None, ...]:
-        if relaxation is not None:
-            magnitude = rule.relax_magnitude(view, relaxation)
-            return (Effort(magnitude, rule.backward_terms(view) + 16, magnitude.numel()),)
-        if rule.silent or magnitudes is None:
-            return (None,) * len(view.output_shapes)
-        return tuple(Effort(m, rule.backward_terms(view), m.numel()) for m in magnitudes)
-
 
 def _without_subnormals(view: NodeView[Any]) -> NodeView[Any]:
     """The node with its subnormal constants so much larger that one rounding of them is all that a flush can lose."""
@@ -292,6 +349,17 @@ def _without_subnormals(view: NodeView[Any]) -> NodeView[Any]:
         for c in view.constants
     )
     return dataclasses.replace(view, constants=constants)
+
+
+def _local_magnitude(view: NodeView[Any], local: Relaxation) -> Tensor:
+    """Σ|terms| of lines about the reference point, per unit of coefficient, [*S_out]."""
+    lines = local.lines if isinstance(local, BroadcastLines) else local
+    assert isinstance(lines, Lines)
+    far = view.deviations[lines.position]
+    assert far is not None
+    slope = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
+    low = lines.upper_intercept if lines.lower_intercept is None else lines.lower_intercept
+    return slope * far + torch.maximum(low.abs(), lines.upper_intercept.abs())
 
 
 def _quality(rule: Rule[Any], inputs: list[str]) -> str:

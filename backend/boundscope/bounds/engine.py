@@ -218,7 +218,7 @@ class BoundEngine:
     ) -> Interval:
         """CROWN (or α-CROWN) bounds of the chosen elements (flat indices) of a tensor; the others keep theirs."""
         count = len(wanted)
-        dtype = self._hidden_dtype
+        dtype = self._hidden_dtype if context.only_lines else torch.float64
 
         def bound(chunk: Chunk, rows: int) -> Tensor:
             # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.

@@ -6,10 +6,12 @@ and no operator. Shapes: R rows are carried backward together; `*S` is a tensor'
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
@@ -31,6 +33,14 @@ class NodeView(Generic[Op]):
     constants: tuple[Tensor | None, ...]
     inputs: tuple[Interval | None, ...]
     output_shapes: tuple[tuple[int, ...], ...]
+    # For each perturbed input, how far it can be from the context's reference point, element by element.
+    deviations: tuple[Tensor | None, ...] = ()
+
+    def at(self, points: tuple[Tensor | None, ...]) -> NodeView[Op]:
+        """The node with points in place of its inputs' intervals."""
+        return dataclasses.replace(
+            self, inputs=tuple(None if point is None else Interval.point(point) for point in points)
+        )
 
     def constant(self, index: int) -> Tensor | None:
         return self.constants[index] if index < len(self.constants) else None
@@ -45,6 +55,16 @@ class NodeView(Generic[Op]):
     def perturbed(self) -> tuple[int, ...]:
         """Indices of the inputs that depend on the network's input."""
         return tuple(index for index, value in enumerate(self.inputs) if value is not None)
+
+
+@dataclass(frozen=True)
+class Enclosure:
+    """Of each output: its interval, before rounding; Σ|terms| at the largest (None: nothing is rounded); and
+    Σ|terms| of its distance from the reference point (None: coefficients are not computed, or not by `backward`)."""
+
+    intervals: tuple[Interval, ...]
+    magnitudes: tuple[Tensor, ...] | None
+    deviations: tuple[Tensor, ...] | None
 
 
 class Rule(Generic[Op]):
@@ -79,10 +99,18 @@ class Rule(Generic[Op]):
         """Interval of each output, before rounding of any kind is added."""
         raise NotImplementedError
 
-    def enclose(self, view: NodeView[Op]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...] | None]:
-        """`interval` and, where something is rounded, `magnitude`, for rules that get both cheaper together."""
-        needed = not self.exact or not (self.silent or self.relaxed)
-        return self.interval(view), self.magnitude(view) if needed else None
+    def enclose(self, view: NodeView[Op]) -> Enclosure:
+        """All that is known of the outputs from the inputs, for rules that get its parts cheaper together."""
+        intervals = self.interval(view)
+        magnitudes = None if self.exact else self.magnitude(view)
+        if self.relaxed or self.silent:
+            return Enclosure(intervals, magnitudes, None)
+        far = self.magnitude(view.at(view.deviations))
+        fixed = self.magnitude(
+            view.at(tuple(None if d is None else torch.zeros_like(d) for d in view.deviations))
+        )
+        pairs = zip(far, fixed, strict=True)
+        return Enclosure(intervals, magnitudes, tuple((a - b).clamp(min=0) + a * 2.0**-40 for a, b in pairs))
 
     def terms(self, view: NodeView[Op]) -> int:
         """How many products are summed in one output element."""

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
 from boundscope.bounds.operators.relaxation import Backward
 from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
@@ -33,18 +33,20 @@ class ConvRule(Rule[Conv]):
         return y
 
     def interval(self, view: NodeView[Conv]) -> tuple[Interval, ...]:
-        return self.enclose(view)[0]
+        return self.enclose(view).intervals
 
-    def enclose(self, view: NodeView[Conv]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...]]:
+    def enclose(self, view: NodeView[Conv]) -> Enclosure:
         weight, bias = self._weight(view), view.constant(2)
         x = view.interval(0)
         centre, radius = midpoint(x)
         moved = self._apply(view, centre, weight, bias)
-        pair = self._apply(view, torch.cat([radius, x.magnitude]), weight.abs(), None)
-        spread, magnitude = pair.tensor_split(2)
+        deviation = view.deviations[0] if view.deviations else radius
+        assert deviation is not None
+        three = self._apply(view, torch.cat([radius, x.magnitude, deviation]), weight.abs(), None)
+        spread, magnitude, far = three.tensor_split(3)
         if bias is not None:
             magnitude = magnitude + bias.abs().reshape(-1, *[1] * (magnitude.dim() - 2))
-        return (affine_interval(moved, spread),), (magnitude,)
+        return Enclosure((affine_interval(moved, spread),), (magnitude,), (far,))
 
     def terms(self, view: NodeView[Conv]) -> int:
         return self._weight(view)[0].numel() + 2

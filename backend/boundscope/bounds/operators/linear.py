@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import NodeView, Rule, bounds
+from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.bilinear import MatMulProductRule
 from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
 from boundscope.network.operators.linear import Gemm, MatMul
@@ -45,18 +45,20 @@ class GemmRule(Rule[Gemm]):
         return None if bias is None else bias * view.op.beta
 
     def interval(self, view: NodeView[Gemm]) -> tuple[Interval, ...]:
-        return self.enclose(view)[0]
+        return self.enclose(view).intervals
 
-    def enclose(self, view: NodeView[Gemm]) -> tuple[tuple[Interval, ...], tuple[Tensor, ...]]:
+    def enclose(self, view: NodeView[Gemm]) -> Enclosure:
         weight, bias = self._weight(view), self._bias(view)
         x = view.interval(0)
         centre, radius = midpoint(x)
         moved = (centre @ weight.T) * view.op.alpha
-        pair = torch.cat([radius, x.magnitude]) @ weight.abs().T * abs(view.op.alpha)
-        spread, magnitude = pair.tensor_split(2)
+        deviation = view.deviations[0] if view.deviations else radius
+        assert deviation is not None
+        three = torch.cat([radius, x.magnitude, deviation]) @ weight.abs().T * abs(view.op.alpha)
+        spread, magnitude, far = three.tensor_split(3)
         if bias is not None:
             moved, magnitude = moved + bias, magnitude + bias.abs()
-        return (affine_interval(moved, spread),), (magnitude,)
+        return Enclosure((affine_interval(moved, spread),), (magnitude,), (far,))
 
     def terms(self, view: NodeView[Gemm]) -> int:
         return self._weight(view).shape[1] + 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
@@ -48,6 +49,17 @@ class Relaxation:
         """The same in another floating dtype."""
         raise NotImplementedError
 
+    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+        """A value [*S_out] between the two functions at a point of the inputs; None where that has no short form."""
+        return None
+
+    def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Relaxation | None:
+        """The same functions of the inputs' distances from a point, around the output's distance from `output`.
+
+        None where there is no short form. Intercepts are then small where the point is near.
+        """
+        return None
+
 
 @dataclass(frozen=True)
 class Lines(Relaxation):
@@ -75,6 +87,26 @@ class Lines(Relaxation):
         parts[self.position] = carried
         return tuple(parts), constant
 
+    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+        x = inputs[self.position]
+        assert x is not None
+        low, high = self.lower_slope * x, self.upper_slope * x + self.upper_intercept
+        return (low + high if self.lower_intercept is None else low + self.lower_intercept + high) / 2
+
+    def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Lines:
+        x = inputs[self.position]
+        assert x is not None
+        low = (
+            self.lower_slope * x
+            if self.lower_intercept is None
+            else self.lower_slope * x + self.lower_intercept
+        )
+        return dataclasses.replace(
+            self,
+            lower_intercept=low - output,
+            upper_intercept=self.upper_slope * x + self.upper_intercept - output,
+        )
+
     def to(self, dtype: torch.dtype) -> Lines:
         return Lines(
             self.lower_slope.to(dtype),
@@ -97,6 +129,12 @@ class BroadcastLines(Relaxation):
         parts, constant = self.lines.through(rows)
         shape = (rows.shape[0], *self.shape)
         return tuple(None if part is None else sum_to(part, shape) for part in parts), constant
+
+    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+        return self.lines.middle(inputs)
+
+    def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> BroadcastLines:
+        return BroadcastLines(self.lines.about(inputs, output), self.shape)
 
     def to(self, dtype: torch.dtype) -> BroadcastLines:
         return BroadcastLines(self.lines.to(dtype), self.shape)

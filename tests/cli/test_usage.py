@@ -51,6 +51,8 @@ def test_commands_of_later_issues_are_not_listed(boundscope: Command) -> None:
         (("P", "--memory-budget", "lots"), "not a size"),
         (("P", "--memory-budget", "1KiB"), "at least 1 MiB"),
         (("P", "--epsilon", "0.1"), "goes with --ball"),
+        (("P", "--norm", "l2"), "goes with --ball"),
+        (("--ball", "P", "--epsilon", "1", "--label", "1", "--norm", "l3"), "none of linf, l2, l1, l0"),
         (("P", "--ball", "P", "--epsilon", "0.1", "--label", "1"), "not both"),
         (("--ball", "P", "--label", "1"), "needs --epsilon"),
         (("--ball", "P", "--epsilon", "0.1"), "needs --label"),

@@ -19,6 +19,7 @@ from boundscope.protocol import (
     EpsilonBall,
     FileRef,
     Method,
+    Norm,
     PropertyFile,
     Sharding,
     VerifyJob,
@@ -55,7 +56,7 @@ NAMES = st.text(st.characters(blacklist_categories=("Cs", "Cc")), min_size=1, ma
 DECIMALS = st.decimals(0, 100, allow_nan=False, allow_infinity=False, places=4).map(str)
 FILES = NAMES.map(lambda name: FileRef(name=name, sha256="0" * 64, size_bytes=1))
 BALLS = st.builds(
-    lambda center, epsilon, label, clip, mean: EpsilonBall(
+    lambda center, epsilon, label, clip, mean, norm: EpsilonBall(
         center=center,
         epsilon=epsilon,
         label=label,
@@ -63,12 +64,14 @@ BALLS = st.builds(
         upper=clip,
         mean=mean,
         std=mean,
+        norm=norm,
     ),
     FILES,
     DECIMALS,
     st.integers(0, 9),
     st.none() | DECIMALS,
     st.lists(DECIMALS, max_size=3).map(tuple),
+    st.sampled_from(Norm),
 )
 JOBS = st.builds(
     VerifyJob,
@@ -102,6 +105,6 @@ def test_the_command_line_says_the_whole_job(job: VerifyJob) -> None:
     assert read.chunk_rows == job.chunk_rows
     assert (read.memory_budget, read.threads) == (job.memory_budget_bytes, job.threads_per_rank)
     if isinstance(source, EpsilonBall):
-        assert (read.epsilon, read.label) == (source.epsilon, source.label)
+        assert (read.epsilon, read.norm, read.label) == (source.epsilon, source.norm, source.label)
         assert (read.mean, read.std) == (source.mean, source.std)
         assert tuple(read.clip or (None, None)) == (source.lower, source.upper)

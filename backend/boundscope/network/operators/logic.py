@@ -68,8 +68,11 @@ class Or(Logic):
 @operator("Not")
 @dataclass(frozen=True)
 class Not(Logic):
+    """Numbers in place of truth values, such as bounds of them, are taken from one."""
+
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        return (torch.logical_not(require(inputs[0])),)
+        x = require(inputs[0])
+        return (1 - x if x.is_floating_point() else torch.logical_not(x),)
 
 
 @operator("Where")

@@ -223,8 +223,9 @@ class ScatterND(Moving):
         depth = indices.shape[-1]
         axes = torch.tensor(data.shape[:depth], dtype=torch.int64, device=indices.device)
         places = torch.where(indices < 0, indices + axes, indices).to(torch.int64).reshape(-1, depth)
-        written = updates.to(data.dtype).reshape(-1, *data.shape[depth:])
-        return (data.index_put(tuple(places.unbind(1)), written),)
+        dtype = torch.promote_types(data.dtype, updates.dtype)
+        written = updates.to(dtype).reshape(-1, *data.shape[depth:])
+        return (data.to(dtype).index_put(tuple(places.unbind(1)), written),)
 
 
 @operator("Pad")

@@ -186,7 +186,7 @@ class Expand(Reshaping):
 @operator("Cast")
 @dataclass(frozen=True)
 class Cast(OnnxOperator):
-    """To another dtype."""
+    """To another dtype. Numbers in place of integers or truth values, such as bounds of them, stay as they are."""
 
     source: torch.dtype
     to: torch.dtype
@@ -203,7 +203,8 @@ class Cast(OnnxOperator):
         return typing.cast(Self, CastToInteger(source, to))
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        return (require(inputs[0]).to(self.to),)
+        x = require(inputs[0])
+        return (x if x.is_floating_point() and not self.source.is_floating_point else x.to(self.to),)
 
     @property
     def only_rounds(self) -> bool:

@@ -12,7 +12,8 @@ from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.plots.figure import Figure
 from boundscope_app.views.base import View
 
-HINT = "Point at the plot to read it; click to pin a reading; drag to move, scroll to zoom. Keys: ← → Space Home."
+HINT = "Point to read, click to pin, drag to move, scroll to zoom."
+KEYS = "With keys: ← and → move the reading, Space pins it, Home shows all."
 
 
 class TimeView(View):
@@ -122,7 +123,7 @@ class TimeView(View):
         time_s = self.time_cursor.time_s
         text = HINT if time_s is None else self.reading_at(time_s)
         self._reading.setText(text)
-        self._reading.setToolTip(text)
+        self._reading.setToolTip(f"{text}\n{KEYS}")
 
     @abstractmethod
     def take_new(self, record: JobRecord) -> bool:

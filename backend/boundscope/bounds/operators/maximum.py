@@ -176,10 +176,19 @@ class _ExtremumRule(Rule[Operator]):
         # The level anew, from the slopes as they were rounded: sound whatever they are.
         level = (ends.upper * (1 - slopes) + ends.lower * slopes).amax(axis)
         intercept = level - (slopes * ends.lower).sum(axis)
+        # Constant candidates have no slope above, and below they count by their value.
+        fixed = [index for index, value in enumerate(view.inputs) if value is None]
+        part = (
+            (weights.index_select(axis, torch.tensor(fixed, device=weights.device)) * ends.lower[fixed]).sum(
+                axis
+            )
+            if fixed
+            else None
+        )
         candidates = self.candidates(view)
         if self.sign > 0:
-            return CandidatePlanes(candidates, weights, None, slopes, intercept)
-        return CandidatePlanes(candidates, slopes, -intercept, weights, None)
+            return CandidatePlanes(candidates, weights, part, slopes, intercept)
+        return CandidatePlanes(candidates, slopes, -intercept, weights, None if part is None else -part)
 
     def backward_terms(self, view: NodeView[Operator]) -> int:
         return self.candidates(view).overlap
@@ -193,7 +202,8 @@ class _ExtremumRule(Rule[Operator]):
         width = torch.where(able, ends.upper - ends.lower, 0.0)
         rise = torch.where(able, ends.upper - ends.floor, 0.0)
         steepest = torch.where(rise > 0, rise / torch.where(rise > 0, width, 1.0), 0.0).clamp(max=1)
-        return 2.0 * (magnitude.amax(0) + (steepest * magnitude).sum(0))
+        long = 2.0 + len(magnitude) / 4  # sums over the candidates round as often as they are long
+        return long * (magnitude.amax(0) + (steepest * magnitude).sum(0))
 
 
 class _WindowRule(_ExtremumRule):

@@ -55,7 +55,16 @@ ARROWS: dict[str, set[str]] = {
     "doctor": FOUNDATION,
     "cli": FOUNDATION | {"client", "report", "doctor", "worker", "sharding"},
     "__main__": {"cli"},
-    "boundscope_app": {"protocol", "client", "records", "capabilities", "command", "errors", "__version__"},
+    "boundscope_app": {
+        "protocol",
+        "client",
+        "records",
+        "capabilities",
+        "command",
+        "errors",
+        "examples",
+        "__version__",
+    },
     "boundscope_prism": {"errors"},
 }
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext, NodeFacts
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
-from boundscope.bounds.operators.relaxation import dot
+from boundscope.bounds.operators.relaxation import dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.network.graph import Node
 
@@ -174,7 +174,7 @@ class BackwardPass:
         reference = self._context.references[name]
         total.add(dot(rows, reference))
         if self._rigorous:
-            error = rows.abs().flatten(1) @ reference.abs().flatten()
+            error = per_row(rows.abs()) @ reference.abs().flatten()
             total.error += error * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION)
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
@@ -186,7 +186,7 @@ class BackwardPass:
 
     def _charge_sum(self, coefficients: Tensor, slack: Tensor, total: _Total) -> None:
         """Subtract Σ |coefficients|·slack; its own rounding, of any order, is less than the inflation."""
-        absolute = self._context.ledger.hold(coefficients.abs(), "workspace").flatten(1)
+        absolute = per_row(self._context.ledger.hold(coefficients.abs(), "workspace"))
         inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
         # A slack, or its product with a coefficient, may vanish in the rows' dtype.
         weights = torch.where(slack > 0, slack.clamp(min=self._engine.underflow), slack)
@@ -228,7 +228,7 @@ class BackwardPass:
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
         context = self._context
         interval, ball = context.intervals[name], context.balls.get(name)
-        flat = coefficients.flatten(1)
+        flat = per_row(coefficients)
         if self._rigorous:
             flat = flat.double()
         if name in self._whole:  # no node was met: a bound that is zero without any rounding stays zero

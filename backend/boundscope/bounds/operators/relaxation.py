@@ -11,14 +11,19 @@ from torch import Tensor
 Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
 
 
+def per_row(rows: Tensor) -> Tensor:
+    """Rows [R, *S] as a matrix [R, elements], of scalars (*S empty) too."""
+    return rows.reshape(len(rows), -1)
+
+
 def dot(rows: Tensor, vector: Tensor) -> Tensor:
     """Σ rows·vector over all but the row axis: rows [R, *S], vector broadcastable to *S, or [R, *S]; [R] float64.
 
     Products are of the rows' dtype, one rounding each; the sum is float64.
     """
     if rows.dtype == torch.float64 and vector.dim() < rows.dim() and vector.numel() == rows[0].numel():
-        return rows.flatten(1) @ vector.flatten()
-    return (rows * vector).flatten(1).sum(1, dtype=torch.float64)
+        return per_row(rows) @ vector.flatten()
+    return per_row(rows * vector).sum(1, dtype=torch.float64)
 
 
 def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:

@@ -14,7 +14,7 @@ from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.coarse import ChoiceRule
 from boundscope.bounds.operators.indexing import WrittenRule
 from boundscope.bounds.operators.moves import MoveRule, SumRule
-from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
+from boundscope.bounds.operators.relaxation import Backward, dot, per_row, sum_to
 from boundscope.network.graph import Operator
 from boundscope.network.operators.arithmetic import Sum
 from boundscope.network.operators.logic import Not, Where
@@ -80,7 +80,7 @@ class NotRule(Rule[Not]):
     def backward(self, view: NodeView[Not], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
         assert coefficients is not None
-        return (-coefficients,), coefficients.flatten(1).sum(1, dtype=torch.float64)
+        return (-coefficients,), per_row(coefficients).sum(1, dtype=torch.float64)
 
 
 @bounds(Sum)

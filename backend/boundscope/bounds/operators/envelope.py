@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -60,6 +60,7 @@ class Curve:
     `value` and `slope` take tensors whose last axes are the node's own shape.
     """
 
+    kinked: bool = False  # the slope jumps at an end of the convex piece
     terms: int = 8  # units in the last place of `magnitude` by which implementations may differ
 
     def value(self, x: Tensor) -> Tensor:
@@ -90,23 +91,33 @@ class Curve:
 class Side:
     """Supporting lines on one side of the function: tangents along up to two arcs, or one fixed line.
 
-    The arcs lie end to end in `walk` = [0, first_length + second_length].
+    θ·length walks along the first arc, then turns about the start of the second one (a kink, where the slope exceeds
+    the second arc's by `turn_first` … `turn_last`), then along the second arc.
     """
 
     tangent: Tensor  # where false, the fixed line
     first: Tensor
     first_length: Tensor
     second: Tensor
-    length: Tensor
+    second_length: Tensor
+    turn_length: Tensor
+    turn_first: Tensor
+    turn_last: Tensor
     default: Tensor  # θ
     slope: Tensor  # of the fixed line
 
-    def touching(self, theta: Tensor) -> Tensor:
-        """Abscissa of the touching point."""
+    @property
+    def length(self) -> Tensor:
+        return self.first_length + self.turn_length + self.second_length
+
+    def touching(self, theta: Tensor) -> tuple[Tensor, Tensor]:
+        """Abscissa of the touching point, and what the slope has in excess of the tangent's."""
         walk = theta * self.length
-        beyond = self.second + (walk - self.first_length)
-        inside = torch.minimum(beyond, self.second + (self.length - self.first_length))
-        return torch.where(walk < self.first_length, self.first + walk, inside)
+        beyond = walk - self.first_length
+        along = torch.minimum((beyond - self.turn_length).clamp(min=0), self.second_length)
+        point = torch.where(beyond < 0, self.first + walk, self.second + along)
+        turned = (beyond / torch.where(self.turn_length > 0, self.turn_length, 1.0)).clamp(0.0, 1.0)
+        return point, self.turn_first + (self.turn_last - self.turn_first) * turned
 
 
 @dataclass(frozen=True)
@@ -140,8 +151,8 @@ class Envelope:
         """Slope and intercept. The line is moved outwards until it passes the function's ends on the right side,
         so that a slope that rounding has spoilt does no harm."""
         start, stop, at_start, at_stop = self.ends
-        point = side.touching(theta)
-        slope = torch.where(side.tangent, curve.slope(point, inner=not upper), side.slope)
+        point, excess = side.touching(theta)
+        slope = torch.where(side.tangent, curve.slope(point, inner=not upper) + excess, side.slope)
         outermost = torch.maximum if upper else torch.minimum
         ends = outermost(at_start - slope * start, at_stop - slope * stop)
         touching = outermost(curve.value(point) - slope * point, ends)
@@ -201,26 +212,23 @@ def _chord(curve: Curve, pieces: Pieces, lower: Tensor, upper: Tensor, rise: Ten
 
 
 def _choose(first: Tensor, one: Side, other: Side) -> Side:
-    parts = (
-        torch.where(first, getattr(one, name), getattr(other, name))
-        for name in ("tangent", "first", "first_length", "second", "length", "default", "slope")
-    )
-    return Side(*parts)
+    names = [one_field.name for one_field in fields(Side)]
+    return Side(*(torch.where(first, getattr(one, name), getattr(other, name)) for name in names))
 
 
 def _steepest(curve: Curve, below: Side, above: Side) -> Tensor:
     """Along an arc the slope is monotone, so that its ends have the extremes."""
     steepest = torch.maximum(below.slope.abs(), above.slope.abs())
     for side, inner in ((below, True), (above, False)):
-        second_length = side.length - side.first_length
+        turn = torch.maximum(side.turn_first.abs(), side.turn_last.abs())
         for point in (
             side.first,
             side.first + side.first_length,
             side.second,
-            side.second + second_length,
+            side.second + side.second_length,
         ):
-            slope = torch.where(side.tangent, curve.slope(point, inner=inner), 0.0).abs()
-            steepest = torch.maximum(steepest, slope)
+            slope = curve.slope(point, inner=inner).abs() + turn
+            steepest = torch.maximum(steepest, torch.where(side.tangent, slope, 0.0))
     return torch.nan_to_num(steepest, nan=0.0, posinf=0.0)
 
 
@@ -250,7 +258,9 @@ class _Search:
         first, found = self._boundary(stop, start, below(self.lower), start <= self.lower)
         last, found_too = self._boundary(start, stop, below(self.upper), stop >= self.upper)
         tangent = there & found & found_too & (first <= last)
-        return self._side(tangent, first, last, tangent, last, last)
+        never = torch.zeros_like(tangent)
+        side = self._side(never, first, first, tangent, first, last)
+        return self._turning(side, tangent & (first == self.pieces.left), self.lower, rising=True)
 
     def concave_arcs(self) -> Side:
         """Where the concave envelope touches the two concave pieces: tangents there stay above everything else."""
@@ -278,7 +288,9 @@ class _Search:
         )
         first = torch.where(right & before, torch.maximum(pieces.right_peak, safe_start), first)
         right = right & torch.where(before, upper >= pieces.right_peak, found)
-        return self._side(left, safe_lower, last, right, first, safe_upper)
+        side = self._side(left, safe_lower, last, right, first, safe_upper)
+        side = self._turning(side, right & ~left & (first == pieces.right), lower, rising=False)
+        return self._turning(side, left & ~right & (last == pieces.left), upper, rising=False)
 
     def _gap(self, point: Tensor, end: Tensor, *, inner: bool) -> Tensor:
         """sign · (tangent at `point`, read at `end`, minus f there)."""
@@ -318,6 +330,7 @@ class _Search:
         second = torch.where(right, first, start + first_length)
         start = torch.where(left, start, second)
         length = first_length + second_length
+        zero = torch.zeros_like(length)
         # The walk at the middle; over a gap between the arcs, at its edge.
         walk = torch.where(
             right & (middle >= second),
@@ -327,4 +340,36 @@ class _Search:
         default = torch.where(length > 0, walk / torch.where(length > 0, length, 1.0), 0.0).clamp(0.0, 1.0)
         point = torch.where(tangent, start, middle)
         second = torch.where(tangent, second, middle)
-        return Side(tangent, point, first_length, second, length, default, self.chord)
+        return Side(
+            tangent, point, first_length, second, second_length, zero, zero, zero, default, self.chord
+        )
+
+    def _turning(self, side: Side, at_kink: Tensor, end: Tensor, *, rising: bool) -> Side:
+        """Add the lines through a kink at the edge of the convex piece, up to the chord to that `end`.
+
+        The default, at the middle of the interval, is in an arc or at the chord.
+        """
+        pivot = side.second
+        run = end - pivot
+        if not self.curve.kinked or not bool((at_kink & (run != 0)).any()):
+            return side
+        curve, sign = self.curve, self.pieces.sign
+        chord = (curve.value(end) - curve.value(pivot)) / torch.where(run != 0, run, 1.0)
+        excess = (chord - curve.slope(pivot, inner=rising)) * sign
+        # Lines above steepen towards a lower end and flatten towards an upper one; lines below do the opposite.
+        before = run < 0
+        excess = torch.where(before ^ rising, excess.clamp(min=0), excess.clamp(max=0)) * sign
+        at_kink = at_kink & (excess != 0) & (run != 0)
+        turn = torch.where(at_kink, run.abs(), 0.0)
+        length = side.length + turn
+        middle = (self.lower + self.upper) / 2
+        walked = side.default * side.length + torch.where(before & (middle >= pivot), turn, 0.0)
+        walked = torch.where(~before & (middle > pivot), side.first_length + turn, walked)
+        default = walked / torch.where(length > 0, length, 1.0)
+        return replace(
+            side,
+            turn_length=side.turn_length + turn,
+            turn_first=torch.where(at_kink & before, excess, side.turn_first),
+            turn_last=torch.where(at_kink & ~before, excess, side.turn_last),
+            default=torch.where(at_kink, default.clamp(0.0, 1.0), side.default),
+        )

@@ -100,6 +100,7 @@ class EluCurve(_Valley):
     alpha: float
 
     bottom = 0.0
+    kinked = True
 
     def value(self, x: Tensor) -> Tensor:
         return torch.where(x > 0, x, self.alpha * torch.expm1(x.clamp(max=0)))
@@ -188,6 +189,7 @@ class HardSwishCurve(_Gated):
     """x·max(0, min(1, x/6 + 1/2)): a parabola between the kinks at −3 and 3, which both bend down."""
 
     left, right, bottom = -3.0, 3.0, -1.5
+    kinked = True
 
     def value(self, x: Tensor) -> Tensor:
         return x * (x / 6.0 + 0.5).clamp(0.0, 1.0)

@@ -115,9 +115,11 @@ def _search(
         monitor.check()
         with torch.enable_grad():
             thetas = {name: one.full(one.values) for name, one in parameters.items()}
-            lower = bound(BackwardPass(context, thetas=thetas, search=True))
+            attempt = BackwardPass(context, thetas=thetas, search=True)
+            lower = bound(attempt)
             optimizer.zero_grad()
             torch.autograd.backward(-lower.sum())
+            del attempt
         with torch.no_grad():
             seen = lower.detach()
             gain = 0.0

@@ -57,6 +57,7 @@ class BackwardPass:
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
+        self._kept: list[Tensor] = []  # what autograd keeps of a search pass stays counted as long as the pass lives
         self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
 
     def lower(self, rows: Rows, count: int) -> Tensor:
@@ -214,6 +215,8 @@ class BackwardPass:
 
     def _accumulate(self, pending: dict[str, Tensor], name: str, coefficients: Tensor, total: _Total) -> None:
         self._context.ledger.hold(coefficients, "rows")
+        if not self._rigorous:
+            self._kept.append(coefficients)
         before = pending.get(name)
         if before is None:
             pending[name] = coefficients

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -281,9 +282,10 @@ class BoundEngine:
         while True:
             try:
                 return self._lower_in_chunks(count, bound, size, stage)
-            except OutOfMemoryError:
+            except OutOfMemoryError as error:
                 if size <= CHUNK_MULTIPLE:
                     raise
+                _forget_frames(error)
                 size = max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
                 self.monitor.log(
                     f"{stage}: out of the memory budget, trying chunks of {size} rows", "warning"
@@ -404,6 +406,14 @@ def _with_subnormals(network: Network) -> frozenset[str]:
         for name, array in network.constants.items()
         if array.dtype.kind == "f" and bool(((array != 0) & (np.abs(array) < LEAST_NORMAL_FLOAT32)).any())
     )
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Let go of what the frames that failed still hold: the tensors that there was no room for."""
+    link: BaseException | None = error
+    while link is not None:
+        traceback.clear_frames(link.__traceback__)
+        link = link.__cause__ or link.__context__
 
 
 def _provable(margin: float) -> float:

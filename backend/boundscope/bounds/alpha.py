@@ -29,7 +29,7 @@ class AlphaSettings:
     steps: int = 20
     learning_rate: float = 0.5
     decay: float = 0.98
-    least_gain: float = 0.001
+    least_gain: float = 0.0001
 
 
 class _Parameters:

@@ -62,6 +62,7 @@ class _Monotone(Rule[Operator]):
             [row for _, row in used],
             is_grads_batched=True,
             allow_unused=True,
+            create_graph=any(row.requires_grad for _, row in used),
         )
         carried = dict(zip(points, parts, strict=True))
         fixed = [(out.detach(), row) for out, row in used if bool((out.detach() != 0).any())]

@@ -264,7 +264,15 @@ def _accelerator() -> Check:
     return Check(name="torch", state="ok", found=f"CPU only, gloo, {told['threads']} threads")
 
 
+_ASK_AUTO_LIRPA = """
+import os; os.environ.setdefault("OMP_NUM_THREADS", "1")
+from boundscope.reference.guard import start_values_note
+print(start_values_note())
+"""
+
+
 def _auto_lirpa() -> Check:
+    """The second engine is tried on a network whose best slopes are known."""
     try:
         found = version("auto_LiRPA")
     except PackageNotFoundError:
@@ -272,9 +280,13 @@ def _auto_lirpa() -> Check:
             name="auto_LiRPA",
             state="note",
             found="not installed: no second, independent engine",
-            remedy=f"{sys.executable} -m pip install --no-deps auto_LiRPA==0.3",
+            remedy=f"{sys.executable} -m pip install --no-deps auto_LiRPA==0.3 appdirs tqdm",
         )
-    return Check(name="auto_LiRPA", state="ok", found=found)
+    problem = _probe(_ASK_AUTO_LIRPA, dict(os.environ))
+    if problem:
+        remedy = f"{sys.executable} -m pip install --no-deps auto_LiRPA==0.3 appdirs tqdm, with torch 2.13"
+        return Check(name="auto_LiRPA", state="note", found=f"{found}: {problem}", remedy=remedy)
+    return Check(name="auto_LiRPA", state="ok", found=f"{found}, bounds and optimises")
 
 
 def _ssh() -> Check:

@@ -19,8 +19,8 @@ from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.errors import BoundError, DeadlineError, OutOfMemoryError, UnsupportedOperatorError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node
-from boundscope.properties.types import Case, LinearConstraint, Property
-from boundscope.protocol import Counterexample, CrossCheck, LayerDifference, Method
+from boundscope.properties.types import Case, LinearConstraint, NormBall, Property
+from boundscope.protocol import Counterexample, CrossCheck, LayerDifference, Method, Norm
 from boundscope.reference.engine import Ends, ReferenceBounds, ReferenceEngine
 from boundscope.sharding.weights import WholeWeights
 
@@ -177,6 +177,8 @@ class Checker:
         weights += [random.random(lower.shape) for _ in range(SAMPLES // 2)]
         weights += [random.integers(0, 2, lower.shape).astype(np.float64) for _ in range(SAMPLES // 2)]
         inputs = [np.clip(lower + weight * (upper - lower), lower, upper) for weight in weights]
+        if case.box.ball is not None:
+            inputs = [_inside(one, case.box.ball) for one in inputs]
         if found is not None:
             inputs.append(np.array([float(text) for text in found.inputs]))
         for one in inputs:
@@ -223,6 +225,17 @@ class Checker:
             *_margins_not_reached(where, constraints, (ours, theirs), points, dtype),
             *_values_outside(where, (ours, theirs), points, dtype),
         ]
+
+
+def _inside(point: NDArray[np.float64], ball: NormBall) -> NDArray[np.float64]:
+    """The point, moved towards the ball's centre until it lies well inside; the centre itself for L0."""
+    centre = ball.centre_lower + (ball.centre_upper - ball.centre_lower) / 2
+    if ball.norm is Norm.L0:
+        return centre
+    distances = np.array([float(factor) for factor in ball.scale]) * (point - centre)
+    length = float(np.linalg.norm(distances, 2 if ball.norm is Norm.L2 else 1))
+    radius = 0.99 * float(ball.radius)
+    return point if length <= radius else centre + (point - centre) * (radius / length)
 
 
 def _room(dtype: torch.dtype, *values: Tensor) -> float:

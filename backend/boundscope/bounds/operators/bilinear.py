@@ -2,8 +2,7 @@
 
 For x in [l, u] and y in [m, v] both m·x + l·y − l·m and v·x + u·y − u·v lie below x·y, and v·x + l·y − l·v and
 m·x + u·y − u·m above it. Every point between the two of a kind is as sound, and θ is that point: 1 is the first
-plane, 0 the second, and the rule's own choice is half way, where the slopes are the operands' midpoints on both
-sides, so that what the rows have in common still cancels.
+plane, 0 the second.
 """
 
 from __future__ import annotations
@@ -37,6 +36,22 @@ def corners(x: Interval, y: Interval) -> Interval:
     low = torch.minimum(torch.minimum(products[0], products[1]), torch.minimum(products[2], products[3]))
     high = torch.maximum(torch.maximum(products[0], products[1]), torch.maximum(products[2], products[3]))
     return Interval(low, high)
+
+
+def preferred(x: Interval, y: Interval) -> tuple[Tensor, Tensor]:
+    """A choice between the planes below, and above, for intervals that broadcast to the products.
+
+    The operand whose width is larger for its size gets the slope nearest to zero that both planes allow: its own
+    bounds are the looser ones, and what is not carried to it loses nothing there. (On a vision transformer this
+    gave better margins than half way, one plane for all, or the flatter slope for always the same operand.)
+    """
+    share_x, share_y = _width(x) / x.magnitude, _width(y) / y.magnitude
+    flat_y = x.upper / _width(x)  # u + θ·(l − u) = 0
+    below_x, above_x = y.upper / _width(y), -y.lower / _width(y)
+    y_is_wide = share_y > share_x
+    below = torch.where(y_is_wide, flat_y, below_x)
+    above = torch.where(y_is_wide, flat_y, above_x)
+    return tuple(torch.nan_to_num(one.clamp(0.0, 1.0), nan=0.5) for one in (below, above))  # type: ignore[return-value]
 
 
 def mccormick(x: Interval, y: Interval, below: Tensor, above: Tensor) -> tuple[Plane, Plane]:
@@ -100,8 +115,11 @@ class ProductRule(Rule[Mul]):
         return Planes(*mccormick(x, y, below, above), shapes)
 
     def theta(self, view: NodeView[Mul]) -> Tensor:
-        shape = view.output_shapes[0] if self._square(view) else (2, *view.output_shapes[0])
-        return view.interval(0).lower.new_full(shape, 0.5)
+        x, y = view.interval(0), view.interval(1)
+        if self._square(view):
+            return torch.full_like(x.lower, 0.5)
+        shape = view.output_shapes[0]
+        return torch.stack([one.expand(shape) for one in preferred(x, y)])
 
     def theta_matters(self, view: NodeView[Mul]) -> Tensor:
         wide = (_width(view.interval(0)) > 0) & (_width(view.interval(1)) > 0)
@@ -213,12 +231,13 @@ class QuotientRule(Rule[Div]):
         )
 
     def theta(self, view: NodeView[Div]) -> Tensor:
-        _, y, _ = self._operands(view)
+        x, y, _ = self._operands(view)
         parallel = torch.sqrt(y.lower) * torch.sqrt(y.upper)
         middle = ((y.lower + y.upper) / 2 - parallel) / (y.upper - parallel)
-        half = y.lower.new_full((3, *view.output_shapes[0]), 0.5)
-        half[2] = torch.nan_to_num(middle, nan=0.0).clamp(0.0, 1.0)
-        return half
+        shape = view.output_shapes[0]
+        planes = preferred(x, Interval(1 / y.upper, 1 / y.lower))
+        touch = torch.nan_to_num(middle, nan=0.0).clamp(0.0, 1.0)
+        return torch.stack([one.expand(shape) for one in (*planes, touch)])
 
     def theta_matters(self, view: NodeView[Div]) -> Tensor:
         x, y, _ = self._operands(view)
@@ -296,14 +315,11 @@ class MatMulPlanes(Relaxation):
             below, above = (rows @ end.transpose(-1, -2) for end in (y_lower, y_upper))
             to_y = (each * _width(x)).transpose(-1, -2) @ rows
             return each * (above - below), to_y, dot(each * (x.upper * above - x.lower * below), _one(rows))
-        products = rows.unsqueeze(-2) * deviation
-        to_x = (products * y_width.unsqueeze(-3)).sum(-1)
-        to_y = (products * _width(x).unsqueeze(-1)).sum(-3)
-        at_ends = [
-            (products * end.unsqueeze(-3)).sum(-1) * other
-            for end, other in ((y_upper, x.upper), (y_lower, x.lower))
-        ]
-        return to_x, to_y, dot(at_ends[0] - at_ends[1], _one(rows))
+        to_x = torch.einsum("...ij,...ikj->...ik", rows, deviation * y_width.unsqueeze(-3))
+        to_y = torch.einsum("...ij,...ikj->...kj", rows, deviation * _width(x).unsqueeze(-1))
+        highest = x.upper.unsqueeze(-1) * y_upper.unsqueeze(-3)
+        lowest = x.lower.unsqueeze(-1) * y_lower.unsqueeze(-3)
+        return to_x, to_y, dot(rows, (deviation * (highest - lowest)).sum(-2))
 
     def to(self, dtype: torch.dtype) -> MatMulPlanes:
         def converted(interval: Interval) -> Interval:
@@ -370,8 +386,7 @@ class MatMulProductRule(Rule[MatMul]):
     def relax(self, view: NodeView[MatMul], theta: Tensor | None = None) -> Relaxation:
         x, y = self._matrices(view)
         shapes = (tuple(view.interval(0).lower.shape), tuple(view.interval(1).lower.shape))
-        if theta is None:
-            return MatMulPlanes(x, y, shapes)
+        theta = self.theta(view) if theta is None else theta
         below, above = parts_of(theta, len(self._parameters(view)) - 1)
         return MatMulPlanes(x, y, shapes, 0.5 - below, above - 0.5)
 
@@ -383,7 +398,15 @@ class MatMulProductRule(Rule[MatMul]):
         return (2, *products) if each else (2, *products[:-1], 1)
 
     def theta(self, view: NodeView[MatMul]) -> Tensor:
-        return view.interval(0).lower.new_full(self._parameters(view), 0.5)
+        x, y = self._matrices(view)
+        shape = self._parameters(view)
+        if shape[-1] == 1:
+            return x.lower.new_full(shape, 0.5)
+        each = preferred(
+            Interval(x.lower.unsqueeze(-1), x.upper.unsqueeze(-1)),
+            Interval(y.lower.unsqueeze(-3), y.upper.unsqueeze(-3)),
+        )
+        return torch.stack([one.expand(shape[1:]) for one in each])
 
     def theta_matters(self, view: NodeView[MatMul]) -> Tensor:
         x, y = self._matrices(view)

@@ -57,7 +57,9 @@ class BackwardPass:
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
-        self._kept: list[Tensor] = []  # what autograd keeps of a search pass stays counted as long as the pass lives
+        self._kept: list[
+            Tensor
+        ] = []  # what autograd keeps of a search pass stays counted as long as the pass lives
         self.relaxed_nodes: list[Node] = []  # the non-linear nodes that rows went through, last first
 
     def lower(self, rows: Rows, count: int) -> Tensor:
@@ -138,6 +140,8 @@ class BackwardPass:
                 parts, _ = rule.backward(view, outputs)  # the constant is in the outputs' reference
         carried = self._by_name(node.inputs, parts, total)
         for name, coefficients in carried.items():
+            if name in pending:
+                self._to_distance(name, pending[name], total)
             self._accumulate(pending, name, coefficients, total)
 
     def _relaxed(
@@ -221,7 +225,6 @@ class BackwardPass:
         if before is None:
             pending[name] = coefficients
             return
-        self._to_distance(name, before, total)
         joined = self._context.ledger.hold(before + coefficients, "rows")
         pending[name] = joined
         if self._rigorous:
@@ -280,12 +283,12 @@ def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
     """Least Σ coefficients·x over an interval from the ends that are used, coefficients [R, n] float64, and the error
     of computing it: [R] both. There is none where each end, or its coefficient, is zero.
     """
-    lower, upper = interval.lower.flatten(), interval.upper.flatten()
+    lower, upper = interval.lower.flatten().to(flat.dtype), interval.upper.flatten().to(flat.dtype)
     positive, negative = flat.clamp(min=0), flat.clamp(max=0)
     magnitude = positive @ lower.abs() - negative @ upper.abs()
     used = positive.sign() @ lower.abs().sign() - negative.sign() @ upper.abs().sign() > 0
     count = flat.shape[1] + 8
-    error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + used * ENGINE.absolute(count)
+    error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + used.double() * ENGINE.absolute(count)
     return positive @ lower + negative @ upper, error
 
 

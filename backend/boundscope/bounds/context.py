@@ -225,6 +225,21 @@ class BoxContext:
             efforts = tuple(Effort(far, rule.backward_terms(view)) for far in enclosure.deviations)
         self.facts[node.name] = NodeFacts(deployed, own, efforts, reach=self._reach_of(node, efforts))
 
+    def _around_references(self, view: NodeView[Any]) -> NodeView[Any]:
+        """The node with inputs that hold their reference points too: after tightening these may lie outside, and
+        what is computed from them rounds in proportion to them."""
+        hulls, outside = list(view.inputs), False
+        for index, (name, interval) in enumerate(zip(view.node.inputs, view.inputs, strict=True)):
+            reference = self.references.get(name)
+            if interval is None or reference is None:
+                continue
+            if bool(((reference < interval.lower) | (reference > interval.upper)).any()):
+                outside = True
+                hulls[index] = Interval(
+                    torch.minimum(interval.lower, reference), torch.maximum(interval.upper, reference)
+                )
+        return dataclasses.replace(view, inputs=tuple(hulls)) if outside else view
+
     def _linear_references(self, view: NodeView[Any]) -> tuple[Tensor, ...]:
         """The outputs' reference point; what float64 rounds in it is part of the node's own slack."""
         inputs = [
@@ -240,7 +255,7 @@ class BoxContext:
         (name,) = node.outputs
         with self.view(node) as view:
             relaxation = rule.relax(view)
-            magnitude = rule.relax_magnitude(view, relaxation)
+            magnitude = rule.relax_magnitude(self._around_references(view), relaxation)
             terms = rule.backward_terms(view) + 16
         inputs = tuple(self.references.get(one) for one in node.inputs)
         middle = relaxation.middle(inputs)
@@ -324,6 +339,9 @@ class BoxContext:
         if folded is not None:
             deployed[0] = deployed[0] + folded
         own = gamma(terms + 8, ENGINE.unit) * INFLATION
+        hull = self._around_references(view)
+        if hull is not view and not rule.relaxed:
+            magnitudes = rule.magnitude(hull)
         return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
 
     def _require_in_float32(self, node: Node, magnitudes: tuple[Tensor, ...]) -> None:

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds import BoundEngine, MemoryLedger, norms
 from boundscope.bounds.norms import BallSet
 from boundscope.network import load_network
 from boundscope.network.graph import Network, Node
@@ -172,6 +172,47 @@ def cut_optimum(box: Box, w: np.ndarray) -> float:
 @pytest.mark.parametrize("norm", BALLS)
 @SETTINGS
 @given(seed=st.integers(0, 10**6))
+def test_the_bound_is_below_the_least_value_in_rational_numbers(norm: Norm, seed: int) -> None:
+    """However the sums round: numbers of all sizes that nearly cancel, judged by fractions without any rounding."""
+    random = np.random.default_rng(seed)
+    n = 40
+    w = random.standard_normal(n) * 10.0 ** random.integers(-8, 8, n)
+    centre = random.standard_normal(n) / w
+    radius = 3.0 if norm is Norm.L0 else random.random() * float(random.choice([1.0, 2.0**-60]))
+    reach = random.random(n) if norm is Norm.L0 else np.full(n, 2.0)
+    box = cut_ball(norm, centre, radius, centre - reach, centre + reach)
+    assert box.ball is not None
+    ball = BallSet.of(box.ball, torch.from_numpy(box.lower), torch.from_numpy(box.upper))
+    rows = torch.from_numpy(np.stack([w, -w]))
+    for sign, value, error in zip((1, -1), *(part.tolist() for part in ball.lower(rows)), strict=True):
+        coefficients = [sign * Fraction(one) for one in w.tolist()]
+        start = sum(a * Fraction(b) for a, b in zip(coefficients, centre.tolist(), strict=True))
+        gain = start - (Fraction(value) - Fraction(error))  # how far the bound lies below the centre's value
+        if norm is Norm.L2:
+            assert gain > 0
+            assert gain**2 >= Fraction(radius) ** 2 * sum(a * a for a in coefficients)
+        elif norm is Norm.L1:
+            assert gain >= Fraction(radius) * max(map(abs, coefficients))
+        else:
+            ends = zip(coefficients, centre.tolist(), box.lower.tolist(), box.upper.tolist(), strict=True)
+            gains = [a * (Fraction(c) - Fraction(low if a > 0 else high)) for a, c, low, high in ends]
+            assert gain >= sum(sorted(gains)[-3:])
+
+
+def test_rows_in_blocks_are_bounded_as_each_on_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    box = random_box(Norm.L2, 0, 9)
+    assert box.ball is not None
+    ball = BallSet.of(box.ball, torch.from_numpy(box.lower), torch.from_numpy(box.upper))
+    rows = torch.from_numpy(np.random.default_rng(0).standard_normal((7, 9)))
+    whole = ball.lower(rows)[0], ball.lowest(rows)
+    monkeypatch.setattr(norms, "BLOCK_ELEMENTS", 20)
+    assert torch.allclose(ball.lower(rows)[0], whole[0], rtol=0, atol=1e-14)
+    assert torch.equal(ball.lowest(rows), whole[1])
+
+
+@pytest.mark.parametrize("norm", BALLS)
+@SETTINGS
+@given(seed=st.integers(0, 10**6))
 def test_a_ball_cut_by_its_box_is_bounded_exactly(norm: Norm, seed: int) -> None:
     """Not only by the better of ball and box, but by both together: the least value over their intersection."""
     box = random_box(norm, seed, 9)
@@ -253,7 +294,7 @@ def test_the_l2_ball_is_bounded_at_least_as_tightly_as_the_box_around_it(tmp_pat
     first, wider = (context.intervals["z1"] for context in (inner, outer))
     assert bool((first.lower >= wider.lower).all() and (first.upper <= wider.upper).all())
     widths = [context.intervals["z2"].upper - context.intervals["z2"].lower for context in (inner, outer)]
-    assert float(widths[0].mean()) < 0.6 * float(widths[1].mean())
+    assert float(widths[0].mean()) < 0.75 * float(widths[1].mean())
     assert margin(network, ball, [1.0, -1.0]) > margin(network, around, [1.0, -1.0])
 
 
@@ -316,22 +357,24 @@ def test_extreme_radii_and_coefficients_give_finite_sound_bounds(
 
 
 def test_a_centre_and_deviations_that_no_float64_equals_are_enclosed() -> None:
-    """Rounded outward: the bound of the exact ball 1/3 ± 1/10 with deviation 1/10 is not above its least value."""
+    """Rounded outward: the bound of the exact ball 1/3 ± 1/3 with deviation 1/3 is not above its least value."""
     third = Fraction(1, 3)
     ball = NormBall(
         norm=Norm.L2,
-        radius=Fraction(1, 10),
+        radius=third,
         centre_lower_text=("0.3333333333333333333333333",) * 2,
         centre_upper_text=("0.3333333333333333333333334",) * 2,
         centre_lower=np.nextafter(np.full(2, 1 / 3), -1),
         centre_upper=np.nextafter(np.full(2, 1 / 3), 1),
-        scale=(Fraction(1, 10),) * 2,
-        scale_below=np.nextafter(np.full(2, 0.1), 0),
-        radius_above=float(np.nextafter(0.1, 1)),
+        scale=(third,) * 2,
+        scale_below=np.full(2, 1 / 3),
+        radius_above=float(np.nextafter(1 / 3, 1)),
     )
     one = BallSet.of(
         ball, torch.full((2,), -1.0, dtype=torch.float64), torch.full((2,), 2.0, dtype=torch.float64)
     )
+    assert Fraction(one.radius) > third
+    assert max(Fraction(value) for value in one.scale.tolist()) < third
     value, error = one.lower(torch.tensor([[1.0, 0.0]], dtype=torch.float64))
     least = third - 1  # radius / deviation = 1 away from 1/3
     assert Fraction(float(value - error)) <= least

@@ -22,6 +22,7 @@ from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 from boundscope.properties.types import NormBall
 from boundscope.protocol import Norm
 
+BLOCK_ELEMENTS = 1 << 19  # 4 MiB a temporary
 PRICE_ROUNDS = 30  # the inputs at their cap only grow in number; in practice a few rounds settle them
 
 
@@ -72,10 +73,15 @@ class BallSet:
         Returns:
             [R] each: the bound holds once the second is subtracted.
         """
-        n = coefficients.shape[1]
         low, high = self.centre_lower, self.centre_upper
         if reference is not None:
             low, high = low - reference, high - reference
+        parts = [self._lower_of_block(block, low, high) for block in self._blocks(coefficients)]
+        bounds, errors = zip(*parts, strict=True)
+        return torch.cat(bounds), torch.cat(errors)
+
+    def _lower_of_block(self, coefficients: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        n = coefficients.shape[1]
         middle = coefficients.clamp(min=0) @ low + coefficients.clamp(max=0) @ high
         size = coefficients.abs() @ torch.maximum(low.abs(), high.abs())
         most = self._most(coefficients.abs(), self._caps(coefficients))
@@ -89,8 +95,18 @@ class BallSet:
 
     def lowest(self, coefficients: Tensor) -> Tensor:
         """Where coefficients·x is least, to working precision: [R, n]."""
-        gains, caps = coefficients.abs(), self._caps(coefficients)
-        return (self.centre_lower + self.centre_upper) / 2 - coefficients.sign() * self._moves(gains, caps)
+        centre = (self.centre_lower + self.centre_upper) / 2
+        return torch.cat(
+            [
+                centre - block.sign() * self._moves(block.abs(), self._caps(block))
+                for block in self._blocks(coefficients)
+            ]
+        )
+
+    def _blocks(self, coefficients: Tensor) -> tuple[Tensor, ...]:
+        """Rows in groups, so that what is computed beside them stays small."""
+        rows = max(1, BLOCK_ELEMENTS // max(1, coefficients.shape[1]))
+        return torch.split(coefficients, rows)
 
     def _caps(self, coefficients: Tensor) -> Tensor:
         return torch.where(coefficients > 0, self.down, self.up)

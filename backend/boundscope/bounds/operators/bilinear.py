@@ -213,8 +213,12 @@ class QuotientRule(Rule[Div]):
         tangent = (-1 / point.square(), 2 / point)
         chord = (-1 / (y.lower * y.upper), 1 / y.lower + 1 / y.upper)
         lower, upper = _through_line(lower, tangent, chord), _through_line(upper, chord, tangent)
-        shapes = (tuple(x.lower.shape), tuple(y.lower.shape))
-        if view.constant(0) is None:
+        fixed = view.constant(0)
+        shapes = (
+            tuple((view.interval(0).lower if fixed is None else fixed).shape),
+            tuple(view.interval(1).lower.shape),
+        )
+        if fixed is None:
             return Planes(
                 (lower[0] * sign, lower[1] * sign, lower[2]),
                 (upper[0] * sign, upper[1] * sign, upper[2]),

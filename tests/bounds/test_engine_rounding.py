@@ -359,6 +359,38 @@ def test_several_inputs_and_outputs_an_input_and_a_constant_among_them(
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_an_output_that_another_output_reads_twice(tmp_path: Path, method: Method) -> None:
+    """Rows that start at q meet those that come back from q + q, and so at the input x."""
+    path = saved(
+        tmp_path / "n.onnx",
+        [
+            helper.make_node("Relu", ["x"], ["q"], "relu"),
+            helper.make_node("Add", ["q", "q"], ["d"], "twice"),
+            helper.make_node("Add", ["x", "x"], ["e"], "input_twice"),
+        ],
+        {},
+        {"x": [1, 1]},
+        {"q": [1, 1], "d": [1, 1], "x": [1, 1], "e": [1, 1]},
+    )
+    network = load_network(path)
+    box = boxed([1.5], [2.5])
+    constraints = [
+        row([0, 1], [1.0, 1.0], inputs=[0], input_coefficients=[1.0]),
+        row([0, 1], [-1.0, 1.0]),
+        row([2, 3], [-1.0, 1.0]),
+        row([2, 3], [-3.0, 1.0]),
+        row([0, 1, 2, 3], [1.0, -2.0, 3.0, -1.0]),
+    ]
+    engine = engine_of(network)
+    margins = engine.margins(engine.context(box, method), constraints, method).tolist()
+    for point in ([1.5], [2.0], [2.5]):
+        for margin, constraint in zip(margins, constraints, strict=True):
+            assert Fraction(margin) <= exact_margin(network, point, constraint)
+    if method is not Method.IBP:
+        np.testing.assert_allclose(margins, [6.0, 1.5, 1.5, -2.5, -5.0], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_bounds_beyond_float64_prove_what_they_prove_and_no_more(tmp_path: Path, method: Method) -> None:
     network = load_network(layered(tmp_path / "n.onnx", 0, [2, 3, 1], relu=True, spread=0.0))
     engine = engine_of(network)

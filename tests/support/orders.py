@@ -113,7 +113,7 @@ HABITS = ("sequential", "backwards", "blocked", "pairwise", "tree", "fused")
 
 def values(network: Network, point: Float64, arithmetic: Arithmetic) -> dict[str, Float64]:
     """Every tensor that a node computes at a point of float32 numbers, by name; exact as float64."""
-    known: dict[str, Float32] = {name: array for name, array in network.constants.items()}
+    known: dict[str, Float32] = dict(network.constants)
     position = 0
     for info in network.inputs:
         known[info.name] = point[position : position + info.size].astype(np.float32).reshape(info.shape)

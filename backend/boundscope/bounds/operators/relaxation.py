@@ -21,6 +21,7 @@ def dot(rows: Tensor, vector: Tensor) -> Tensor:
 
     Products are of the rows' dtype, one rounding each; the sum is float64.
     """
+    vector = vector if vector.is_floating_point() else vector.to(torch.float64)
     if rows.dtype == torch.float64 and vector.dim() < rows.dim() and vector.numel() == rows[0].numel():
         return per_row(rows) @ vector.flatten()
     return per_row(rows * vector).sum(1, dtype=torch.float64)

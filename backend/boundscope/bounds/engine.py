@@ -157,7 +157,7 @@ class BoundEngine:
         lower = self._lower(len(constraints), bound, stage="margins")
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
         margins = [
-            max(_margin(bound, constraint, reach), self._margin_of_ends(context, constraint), key=_provable)
+            _larger(_margin(bound, constraint, reach), self._margin_of_ends(context, constraint))
             for bound, constraint in zip(lower.tolist(), constraints, strict=True)
         ]
         return torch.tensor(margins, dtype=torch.float64)
@@ -416,9 +416,9 @@ def _forget_frames(error: BaseException) -> None:
         link = link.__cause__ or link.__context__
 
 
-def _provable(margin: float) -> float:
-    """Orders margins by what they prove: NaN proves nothing."""
-    return -math.inf if math.isnan(margin) else margin
+def _larger(margin: float, other: float) -> float:
+    """The larger of two proven margins; a NaN stays one, for it is never proof."""
+    return margin if math.isnan(margin) else max(margin, other)
 
 
 def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:

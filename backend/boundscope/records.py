@@ -141,13 +141,15 @@ class JobRecord:
     # ------------------------------------------------------------ tables
 
     def tables(self) -> tuple[Table, ...]:
-        """All tables, in a fixed order: gap, memory, layers, margins, log."""
+        """All tables, in a fixed order: gap, memory, layers, margins, log; last the cross-check where there was one."""
+        checked = self.result is not None and self.result.cross_check is not None
         return (
             self.gap_table(),
             self.memory_table(),
             self.layer_table(),
             self.margin_table(),
             self.log_table(),
+            *((self.cross_check_table(),) if checked else ()),
         )
 
     def gap_table(self) -> Table:
@@ -210,6 +212,15 @@ class JobRecord:
         margins = () if self.result is None else self.result.margin.per_clause
         rows = tuple((m.case, m.clause, m.lower, m.upper, m.text) for m in margins)
         return Table("margins", ("case", "clause", "lower bound", "upper bound", "violated where"), rows)
+
+    def cross_check_table(self) -> Table:
+        check = None if self.result is None else self.result.cross_check
+        rows = () if check is None else check.layers
+        return Table(
+            "cross_check",
+            ("case", "tensor", "elements", "largest difference of a bound", "elements without common values"),
+            tuple((one.case, one.tensor, one.elements, one.difference, one.unlike) for one in rows),
+        )
 
     def log_table(self) -> Table:
         rows = tuple((time_s, rank, line.level, line.text) for time_s, rank, line in self.log)

@@ -11,9 +11,12 @@ import torch
 
 from boundscope.errors import UsageError
 from boundscope.network.graph import Network
-from boundscope.protocol import Event, LogLine, Method, Verdict
+from boundscope.protocol import Event, InspectJob, JobInfo, JobState, LogLine, Method, Verdict
+from boundscope.records import JobRecord
 from boundscope.reference import compat
 from boundscope.reference.engine import ReferenceEngine
+from boundscope.report.page import page
+from boundscope.report.pictures import Pictures
 from boundscope.worker import crosscheck
 from support.jobs import verify
 from support.models import box_property, convnet, mlp
@@ -156,3 +159,19 @@ def test_options_that_do_not_go_together_are_refused() -> None:
     ):
         with pytest.raises(UsageError, match=said):
             capabilities.check(wrong)
+
+
+def test_the_report_and_the_tables_tell_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One CSV more and a section of the page, with the tensors and what the engines disagree about."""
+    onnx, prop = small(tmp_path, "(assert (>= Y_1 4))")
+    plant(monkeypatch, "b1", (7,), 3.0)
+    result = verify(onnx, prop, cross_check=True)
+    record = JobRecord(result=result)
+    table = record.tables()[-1]
+    assert table.name == "cross_check"
+    assert (0, "z1", 20) in [row[:3] for row in table.rows]
+    info = JobInfo(id="1", kind="verify", title="t", state=JobState.FINISHED, job=InspectJob(), created_s=0.0)
+    text = page(record, info, Pictures(()))
+    assert "<h2>Cross-check</h2>" in text
+    assert "tensor &#x27;z1&#x27;, element 7: native proves" in text
+    assert JobRecord(result=verify(onnx, prop)).tables()[-1].name == "log"

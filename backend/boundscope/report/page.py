@@ -11,6 +11,7 @@ from importlib.resources import files
 
 from boundscope.protocol import (
     Counterexample,
+    CrossCheck,
     FileRef,
     JobInfo,
     PropertyFile,
@@ -49,6 +50,8 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
     if record.layers:
         sections.append(_section("Layers", _table(record.layer_table())))
     if result is not None:
+        if result.cross_check is not None:
+            sections.append(_cross_check(result.cross_check, record.cross_check_table()))
         sections.append(_cost(result))
     sections.append(_provenance(info, result))
     if record.property is not None:
@@ -162,6 +165,26 @@ def _pictures(pictures: Pictures) -> str:
     if pictures.left_out:
         parts.append(f'<p class="note">{escape(pictures.left_out)}</p>')
     return _section("Pictures", "".join(parts)) if parts else ""
+
+
+def _cross_check(check: CrossCheck, table: Table) -> str:
+    sentences = [f"The same cases by {check.method}, bounded by {check.engine}."]
+    if check.margin_difference is not None:
+        sentences.append(f"Margins differ by at most {check.margin_difference:.3g}.")
+    if check.same_layers_difference is not None:
+        sentences.append(
+            f"From the same hidden bounds they differ by at most {check.same_layers_difference:.3g}."
+        )
+    sentences.append(
+        "The engines disagree:"
+        if check.disagreements
+        else "Nothing that the engines prove excludes the other."
+    )
+    sentences += check.disagreements
+    if check.left_out:
+        sentences.append(f"Not compared: {check.left_out}")
+    paragraphs = "".join(f"<p>{escape(sentence)}</p>" for sentence in sentences)
+    return _section("Cross-check", paragraphs + _table(table))
 
 
 def _cost(result: VerifyResult) -> str:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds.alpha import AlphaSettings
 from boundscope.bounds.context import BoxContext
 from boundscope.errors import OutOfMemoryError
 from boundscope.monitor import Monitor
@@ -45,13 +46,19 @@ class Run:
     """One engine with its own ledger, and what it said."""
 
     def __init__(
-        self, network: Network, limit_bytes: int | None = None, chunk_rows: int | None = None
+        self,
+        network: Network,
+        limit_bytes: int | None = None,
+        chunk_rows: int | None = None,
+        alpha: AlphaSettings | None = None,
     ) -> None:
         self.said: list[str] = []
         self.ledger = MemoryLedger(limit_bytes)
         weights = WholeWeights(network.constants, self.ledger, torch.device("cpu"), torch.float64)
         monitor = Monitor(lambda event: self.said.append(event.text) if isinstance(event, LogLine) else None)
-        self.engine = BoundEngine(network, weights, self.ledger, monitor=monitor, chunk_rows=chunk_rows)
+        self.engine = BoundEngine(
+            network, weights, self.ledger, monitor=monitor, chunk_rows=chunk_rows, alpha=alpha
+        )
 
     def bounds(self, method: Method) -> tuple[BoxContext, float]:
         context = self.engine.context(box(), method)
@@ -160,7 +167,7 @@ def test_memory_is_flat_over_a_hundred_runs(tmp_path: Path) -> None:
     process = psutil.Process()
 
     def once() -> None:
-        run = Run(network)
+        run = Run(network, alpha=AlphaSettings(steps=2))
         run.engine.margins(run.engine.context(small, Method.ALPHA_CROWN), ROWS, Method.ALPHA_CROWN)
 
     for _ in range(20):

@@ -151,6 +151,24 @@ def test_the_words_say_the_norm(tmp_path: Path) -> None:
     assert summarize(made(path, Norm.L2, (2,))).name == "x.npy, L2 ε = 0.5, label 0"
 
 
+@pytest.mark.parametrize(
+    ("norm", "options", "within", "beyond"),
+    [
+        (Norm.L2, {}, ("0.3", "0.4"), ("0.3", "0.4000000000000000000000001")),
+        (Norm.L1, {}, ("0.2", "-0.3"), ("0.2", "-0.3000000000000000000000001")),
+        (Norm.L0, {"epsilon": "1", "lower": "-1", "upper": "1"}, ("1", "0"), ("1", "1e-30")),
+        (Norm.L0, {"epsilon": "1", "lower": "-1", "upper": "1"}, ("1", "0"), ("1.0000000000000001", "0")),
+        (Norm.LINF, {}, ("0.5", "-0.5"), ("0.5", "-0.5000000000000000000001")),
+    ],
+)
+def test_the_second_reader_knows_where_a_ball_ends(
+    tmp_path: Path, norm: Norm, options: dict[str, str], within: tuple[str, ...], beyond: tuple[str, ...]
+) -> None:
+    path = npy(tmp_path, [0, 0])
+    assert judge(ball(path, norm, **options), path, (2,), within).inside
+    assert not judge(ball(path, norm, **options), path, (2,), beyond).inside
+
+
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(
     norm=st.sampled_from(Norm),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
+from boundscope.properties.types import Box
 from boundscope.protocol import (
     Arithmetic,
     EpsilonBall,
@@ -24,8 +27,10 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
+from boundscope.search import attack, ball_reader, regions
 from boundscope.search.ball_reader import judge
 from boundscope.sharding.ranks import RankGroup
+from boundscope.worker import witness
 from boundscope.worker.files import JobFiles
 from boundscope.worker.verify import run_verify
 from support.jobs import ref
@@ -47,8 +52,6 @@ class Example:
         self.label = int(self.outputs(self.values).argmax())
 
     def outputs(self, point: np.ndarray) -> np.ndarray:
-        import torch
-
         x = torch.from_numpy(point.astype(np.float64)).reshape(1, 12)
         return load_network(self.network).evaluate({"x": x})["y"].numpy().ravel()
 
@@ -178,6 +181,24 @@ def test_what_is_outside_the_ball_is_never_a_witness(example: Example) -> None:
     outside = example.verify(example.ball(Norm.L1, "0.1", lower="0.9", upper="1"))
     assert outside.verdict is Verdict.ERROR
     assert "clip range" in outside.reason
+
+
+@pytest.mark.parametrize("trusted", ["nobody", "the solver's reader", "the replay's reader"])
+def test_an_attack_that_leaves_the_ball_finds_nothing(
+    example: Example, monkeypatch: pytest.MonkeyPatch, trusted: str
+) -> None:
+    """The box around this ball is violated and the ball is not: two readers stand in the way, each of them enough."""
+
+    def in_the_box(box: Box, dtype: torch.dtype) -> regions.Region:
+        return regions.region_of(dataclasses.replace(box, ball=None), dtype)
+
+    monkeypatch.setattr(attack, "region_of", in_the_box)
+    if trusted == "the replay's reader":
+        monkeypatch.setattr(witness, "inside", lambda *_: True)
+    elif trusted == "the solver's reader":
+        monkeypatch.setattr(ball_reader, "judge", lambda *_: ball_reader.BallAnswer(True, ""))
+    result = example.verify(example.ball(Norm.L2, "0.4"), method=Method.ALPHA_CROWN)
+    assert result.verdict is Verdict.VERIFIED, result.reason
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from boundscope.bounds.operators.candidates import Windowed
 from boundscope.bounds.operators.maximum import CandidatePlanes
 from boundscope.network import load_network
 from boundscope.network.graph import Network
@@ -222,6 +223,24 @@ def test_two_overlapping_operands_reach_the_exact_optimum_with_alpha(
         optimum = np.array([(grid @ row[:2] + sign * extreme).min() for row in rows])
         assert (proven <= optimum + 1e-9).all()
         assert (optimum - proven <= 0.05 * float(np.max(upper - lower))).all(), (sign, optimum - proven)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_what_windows_give_has_the_right_gradient(own: bool) -> None:
+    """Overlapping windows with padding, slopes of each row's own or shared; against finite differences."""
+    windows = Windowed((1, 2, 4, 3), (2, 2), (1, 2), (1, 0, 0, 1), (2, 1))
+    random = torch.Generator().manual_seed(0)
+    sizes = windows.ends([torch.zeros(1, 2, 4, 3)], [torch.ones(1, 2, 4, 3)]).lower.shape
+
+    def some(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=random, dtype=torch.float64).requires_grad_()
+
+    slopes = (2, *sizes) if own else sizes
+    rows = (2, *sizes[1:])
+    assert torch.autograd.gradcheck(
+        lambda a, b, c, d: windows.carry(a, b, c, d)[0],
+        (some(*rows), some(*slopes), some(*rows), some(*slopes)),
+    )
 
 
 def test_a_dominating_candidate_is_passed_on_exactly(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import EllipsisType
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -133,15 +134,15 @@ class Windowed(Candidates):
     dilations: tuple[int, ...]
 
     @property
-    def _padded_sizes(self) -> tuple[int, ...]:
+    def padded_sizes(self) -> tuple[int, ...]:
         begins, ends = split_pads(self.pads)
         return tuple(b + size + e for b, size, e in zip(begins, self.shape[2:], ends, strict=True))
 
-    def _places(self) -> list[tuple[Index, ...]]:
+    def places(self) -> list[tuple[Index, ...]]:
         """For each element of the kernel, where in the padded input it lies as the window moves."""
         ranges = []
         for size, kernel, stride, dilation in zip(
-            self._padded_sizes, self.kernel_shape, self.strides, self.dilations, strict=True
+            self.padded_sizes, self.kernel_shape, self.strides, self.dilations, strict=True
         ):
             span = (size - (kernel - 1) * dilation - 1) // stride * stride + 1
             ranges.append([slice(k * dilation, k * dilation + span, stride) for k in range(kernel)])
@@ -153,14 +154,49 @@ class Windowed(Candidates):
 
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         padded = F.pad(operands[0], torch_pads(*split_pads(self.pads)), value=fill)
-        return torch.stack([padded[place] for place in self._places()])
+        return torch.stack([padded[place] for place in self.places()])
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
     ) -> tuple[Tensor | None, ...]:
-        carried = positive.new_zeros(len(positive), *self.shape[:2], *self._padded_sizes)
-        for k, place in enumerate(self._places()):
-            carried[place] += _part(positive, lower, negative, upper, k)
+        spread = _Spread.apply(positive, lower, negative, upper, self)  # type: ignore[no-untyped-call]
         begins, _ = split_pads(self.pads)
         inside: list[Index] = [slice(b, b + size) for b, size in zip(begins, self.shape[2:], strict=True)]
-        return (carried[(..., *inside)],)
+        return (spread[(..., *inside)],)
+
+
+class _Spread(torch.autograd.Function):
+    """Adds what each window gives to its candidates, on the padded input [R, N, C, *padded].
+
+    Autograd's own way, through views of one sum, copies the sum once for each element of the kernel.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor, windows: Windowed
+    ) -> Tensor:
+        ctx.save_for_backward(positive, lower, negative, upper)
+        ctx.windows = windows
+        spread = positive.new_zeros(len(positive), *windows.shape[:2], *windows.padded_sizes)
+        for k, place in enumerate(windows.places()):
+            spread[place] += _part(positive, lower, negative, upper, k)
+        return spread
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        positive, lower, negative, upper = ctx.saved_tensors
+        rows, slopes = (positive, negative), (lower, upper)
+        of_rows = [torch.zeros_like(row) for row in rows]
+        of_slopes = [
+            torch.zeros_like(slope) if needed else None
+            for slope, needed in zip(slopes, ctx.needs_input_grad[1:4:2], strict=True)
+        ]
+        for k, place in enumerate(ctx.windows.places()):
+            there = gradient[place]
+            for row, slope, of_row, of_slope in zip(rows, slopes, of_rows, of_slopes, strict=True):
+                own = slope.dim() > row.dim()
+                of_row.addcmul_(there, slope[:, k] if own else slope[k])
+                if of_slope is not None:
+                    part = there * row
+                    (of_slope[:, k] if own else of_slope[k]).copy_(part if own else part.sum(0))
+        return of_rows[0], of_slopes[0], of_rows[1], of_slopes[1], None

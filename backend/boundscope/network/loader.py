@@ -178,7 +178,8 @@ class _Builder:
     def _fold(
         self, op: OnnxOperator, inputs: tuple[str, ...], node: SourceNode, results: tuple[torch.Tensor, ...]
     ) -> None:
-        """Keep the results as constants, and how far each is from its value in float64."""
+        """Keep the results as constants, and how far each is from its value in float64, here or in a runtime that
+        sums in another order."""
         for name, result in zip(node.outputs, results, strict=False):
             self.constants[name] = np.array(result.numpy(), order="C")
         narrow = any(r.is_floating_point() and r.dtype != torch.float64 for r in results)
@@ -188,9 +189,10 @@ class _Builder:
         for name, exact in zip(node.outputs, op.evaluate(values), strict=False):
             with np.errstate(invalid="ignore"):  # a value that is not finite is refused where it is used
                 error = np.abs(self.constants[name].astype(np.float64) - exact.numpy()).max(initial=0.0)
+            error = max(float(error), _reordered(op, values, exact, self.constants[name].dtype))
             if error > 0:
                 self.precise[name] = exact.numpy()
-                self.rounded[name] = float(error)
+                self.rounded[name] = error
 
     def _precise_value(self, name: str) -> torch.Tensor | None:
         if name in self.precise:
@@ -259,3 +261,15 @@ class _Builder:
             )
             for node in self.nodes
         ]
+
+
+def _reordered(
+    op: OnnxOperator, values: list[torch.Tensor | None], exact: torch.Tensor, dtype: np.dtype[Any]
+) -> float:
+    """Largest error of a sum of products in any order (Higham 2002, §3.1); 0 for operators that sum nothing."""
+    terms = op.term_count(values)
+    if terms <= 1 or not op.rounds or dtype.kind != "f":
+        return 0.0
+    unit = (terms + 2) * float(np.finfo(dtype).eps) / 2
+    magnitude = float(op.term_magnitude(values, exact).max()) if exact.numel() else 0.0
+    return unit / (1.0 - unit) * magnitude if unit < 1.0 else float("inf")

@@ -228,6 +228,8 @@ def test_a_ball_cut_by_its_box_is_bounded_exactly(norm: Norm, seed: int) -> None
     assert float(near - its_error) == pytest.approx(expected - w @ reference, abs=1e-7)
     lowest = ball.lowest(torch.from_numpy(w)[None])[0].numpy()
     assert w @ lowest == pytest.approx(expected, abs=1e-7)  # and the point that reaches it is told
+    estimate = ball.estimate(torch.from_numpy(w)[None], torch.from_numpy(reference))
+    assert float(estimate) == pytest.approx(expected - w @ reference, abs=1e-7)
 
 
 def _record(seen: dict[str, torch.Tensor], node: Node, outputs: tuple[torch.Tensor, ...]) -> None:

@@ -270,13 +270,9 @@ def _least_by_distance(flat: Tensor, interval: Interval, reference: Tensor) -> t
 def _least_in_ball(flat: Tensor, ball: BallSet, reference: Tensor, rigorous: bool) -> tuple[Tensor, Tensor]:
     """The same over a ball; without proof, an estimate with no error."""
     if not rigorous:
-        value = ball.estimate(flat) - flat @ reference
+        value = ball.estimate(flat, reference)
         return value, torch.zeros_like(value)
-    by_ball, error = ball.lower(flat)
-    value = by_ball - flat @ reference
-    far = flat.abs() @ reference.abs()
-    error = error + far * (gamma(flat.shape[1] + 4, ENGINE.unit) * INFLATION) + value.abs() * ENGINE.unit
-    return value, error
+    return ball.lower(flat, reference)
 
 
 def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:

@@ -89,13 +89,15 @@ class BallSet:
         error = (size + most) * (gamma(2 * n + 32, ENGINE.unit) * INFLATION)
         return middle - most, error + ENGINE.absolute(n) * (2.0 + self.radius + farthest)
 
-    def estimate(self, coefficients: Tensor) -> Tensor:
-        """The least value of coefficients·x to working precision, [R]; differentiable in the coefficients [R, n]."""
-        return (coefficients * self.lowest(coefficients.detach())).sum(1)
+    def estimate(self, coefficients: Tensor, reference: Tensor | None = None) -> Tensor:
+        """The least value of coefficients·(x − reference) to working precision: [R], differentiable in [R, n]."""
+        return (coefficients * self.lowest(coefficients.detach(), reference)).sum(1)
 
-    def lowest(self, coefficients: Tensor) -> Tensor:
-        """Where coefficients·x is least, to working precision: [R, n]."""
+    def lowest(self, coefficients: Tensor, reference: Tensor | None = None) -> Tensor:
+        """x − reference where coefficients·x is least, to working precision: [R, n]."""
         centre = (self.centre_lower + self.centre_upper) / 2
+        if reference is not None:
+            centre = centre - reference
         return torch.cat(
             [
                 centre - block.sign() * self._moves(block.abs(), self._caps(block))

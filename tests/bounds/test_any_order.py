@@ -263,6 +263,58 @@ def test_sums_that_may_leave_float32_are_refused_by_name(tmp_path: Path, method:
     assert float(real.intervals["y"].upper) >= 0
 
 
+@pytest.mark.parametrize("kind", ["Gemm", "MatMul", "Conv"])
+def test_the_worst_order_of_a_sum_nearly_uses_the_bound_up(tmp_path: Path, kind: str) -> None:
+    """1 and then 1023 terms just above half an ulp of 1: summed in a row, each rounds up by half an ulp."""
+    terms = 1024
+    point = np.full(terms, 2.0**-24 * (1 + 2.0**-20))
+    point[0] = 1.0
+    exact = float(point.sum())
+    if kind == "Conv":
+        weights = np.ones((1, 1, 32, 32), dtype=np.float32)
+        node = helper.make_node("Conv", ["x", "W"], ["y"], "conv")
+        path = save(tmp_path / "n.onnx", [node], {"W": weights}, [1, 1, 32, 32], [1, 1, 1, 1])
+    else:
+        node = helper.make_node(kind, ["x", "W"], ["y"], "product")
+        weights = np.ones((terms, 1), dtype=np.float32)
+        path = save(tmp_path / "n.onnx", [node], {"W": weights}, [1, terms], [1, 1])
+    network = load_network(path)
+    worst = orders.values(network, point, orders.Arithmetic("sequential", False, False, 0))["y"].item()
+    assert worst - exact > 0.99 * (terms - 1) * 2.0**-24
+    for context in contexts(network, boxed(point, point)).values():
+        interval = context.intervals["y"]
+        assert float(interval.lower) <= worst <= float(interval.upper)
+        assert float(interval.upper) - exact < 1.02 * (worst - exact)
+
+
+def test_a_constant_that_a_runtime_folds_in_another_order(tmp_path: Path) -> None:
+    """x·(A·B): the product of constants is computed at load, by each runtime in an order of its own."""
+    random = np.random.default_rng(0)
+    half = 1e3 * random.standard_normal((512, 1))
+    constants = {
+        "A": np.tile([1.0, -1.0], (4, 512)).astype(np.float32),
+        "B": (np.repeat(half, 2, axis=0) * (1 + 1e-6 * random.standard_normal((1024, 3)))).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["A", "B"], ["W"], "fold"),
+        helper.make_node("MatMul", ["x", "W"], ["y"], "product"),
+    ]
+    path = save(tmp_path / "n.onnx", nodes, constants, [1, 4], [1, 3])
+    network, point = load_network(path), np.ones(4)
+    seen = [found["y"].ravel() for found in orders.OnnxRuntime(path).values(network, point)]
+    columns = [(constants["A"][:, k, None], constants["B"][None, k]) for k in range(1024)]
+    for seed, habit in enumerate(orders.HABITS):
+        arithmetic = orders.Arithmetic(habit, False, False, seed)
+        folded = arithmetic.dot(columns, None)
+        seen.append(arithmetic.dot([(point.astype(np.float32)[k], folded[k]) for k in range(4)], None))
+    assert np.ptp(np.stack(seen), axis=0).min() > 0
+    for context in contexts(network, boxed(point, point)).values():
+        interval = context.intervals["y"]
+        for value in seen:
+            assert (interval.lower.numpy().ravel() <= value).all()
+            assert (value <= interval.upper.numpy().ravel()).all()
+
+
 def width_against_spread(path: Path, centre: np.ndarray) -> dict[Method, float]:
     """At one point: mean width of the outputs' intervals over the mean spread of all ways to compute them."""
     network, runtime = load_network(path), orders.OnnxRuntime(path)

@@ -211,6 +211,8 @@ class BoxContext:
                 interval = interval.widened(added + rounded)
             if rule.limits is not None:
                 interval = self._limited(interval, rule.limits)
+            if self.network.tensors[name].dtype.kind != "f":
+                interval = Interval(interval.lower.ceil(), interval.upper.floor())
             self.intervals[name] = interval.require_finite(name)
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
@@ -329,11 +331,14 @@ class BoxContext:
             nothing = (None,) * len(view.output_shapes)
             return nothing, nothing
         terms = rule.terms(view)
-        relative = self.model.relative(terms) * INFLATION
+        # Integers and truth values are never rounded.
+        whole = all(self.network.tensors[name].dtype.kind != "f" for name in view.node.outputs if name)
+        model = RoundingModel(0.0, 0.0) if whole else self.model
+        relative = model.relative(terms) * INFLATION
         flushed = not self.subnormal.isdisjoint(view.node.inputs)
         reached = rule.magnitude(_without_subnormals(view)) if flushed else magnitudes
-        deployed = [m * relative + self.model.absolute(terms) for m in reached]
-        if self.model.unit:
+        deployed = [m * relative + model.absolute(terms) for m in reached]
+        if self.model.unit and not whole:
             self._require_in_float32(view.node, reached)
         folded = self._folded_error(rule, view)
         if folded is not None:

@@ -194,16 +194,14 @@ class _ExtremumRule(Rule[Operator]):
         return self.candidates(view).overlap
 
     def relax_magnitude(self, view: NodeView[Operator], relaxation: Relaxation) -> Tensor:
-        # The plane of combinations has slopes that add up to one; those of the other plane are largest at the
-        # lowest level, and its intercept is at most that level and the slopes times the lower ends.
+        # Combinations have slopes that add up to one; those of the other plane are at most one each, and its
+        # intercept is at most the level and the slopes times the lower ends. The view may hold wider intervals.
         ends = self._ends(view)
-        able = ends.able
+        able = ends.upper >= ends.floor
         magnitude = torch.where(able, torch.maximum(ends.lower.abs(), ends.upper.abs()), 0.0)
-        width = torch.where(able, ends.upper - ends.lower, 0.0)
-        rise = torch.where(able, ends.upper - ends.floor, 0.0)
-        steepest = torch.where(rise > 0, rise / torch.where(rise > 0, width, 1.0), 0.0).clamp(max=1)
+        sloped = torch.where(ends.lower < ends.upper, magnitude, 0.0)
         long = 2.0 + len(magnitude) / 4  # sums over the candidates round as often as they are long
-        return long * (magnitude.amax(0) + (steepest * magnitude).sum(0))
+        return long * (magnitude.amax(0) + sloped.sum(0))
 
 
 class _WindowRule(_ExtremumRule):

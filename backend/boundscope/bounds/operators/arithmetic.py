@@ -34,6 +34,12 @@ def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Backwar
     return tuple(carried), constant
 
 
+def _repeated(view: NodeView[Any]) -> int:
+    """How many output elements one element of a perturbed input goes to, at most."""
+    size = int(torch.Size(view.output_shapes[0]).numel())
+    return max(size // max(view.interval(index).lower.numel(), 1) for index in view.perturbed)
+
+
 def _ends(view: NodeView[Add | Sub], index: int) -> tuple[Tensor, Tensor]:
     interval = view.inputs[index]
     if interval is not None:
@@ -60,7 +66,7 @@ class _SumRule(Rule[Add | Sub]):
         return view.constant(1 - view.perturbed[0])
 
     def backward_terms(self, view: NodeView[Add | Sub]) -> int:
-        return int(torch.Size(view.output_shapes[0]).numel())
+        return _repeated(view) + 1
 
     def backward(self, view: NodeView[Add | Sub], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows
@@ -118,7 +124,7 @@ class _ScaleRule(Rule[Mul | Div]):
         return (self._moved(view, view.interval(view.perturbed[0]).magnitude).abs(),)
 
     def backward_terms(self, view: NodeView[Mul | Div]) -> int:
-        return int(torch.Size(view.output_shapes[0]).numel())
+        return _repeated(view) + 1
 
     def backward(self, view: NodeView[Mul | Div], rows: tuple[Tensor | None, ...]) -> Backward:
         (coefficients,) = rows

@@ -15,6 +15,7 @@ from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.relaxation import Backward, dot
 from boundscope.network.graph import Operator
 from boundscope.network.operators import movement, pooling, reduction, resize, shape
+from boundscope.network.operators.base import OnnxOperator
 
 
 def _operands(view: NodeView[Operator], which: str) -> list[Tensor | None]:
@@ -114,3 +115,7 @@ class SumRule(_Monotone):
     """Sums and averages: several elements mix, and floating-point sums round."""
 
     mixing = True
+
+    def terms(self, view: NodeView[Operator]) -> int:
+        assert isinstance(view.op, OnnxOperator)
+        return view.op.term_count(_operands(view, "lower")) + 1

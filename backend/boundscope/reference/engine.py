@@ -1,8 +1,8 @@
 """auto_LiRPA as a second engine: the same margins of the same boxes, by its public interface.
 
 It computes in float32 and takes no account of rounding. What it finds positive is therefore computed once more in
-float64, and counts only by what is left of it after the difference of the two is subtracted: an estimate of the
-rounding of float32, not a proof.
+float64, and counts only by what is left of it after their difference is subtracted: an estimate of the rounding of
+float32, not a proof.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ METHODS = {
 }
 # How far its own evaluation may be from ours, of the largest output: more is another network.
 SAME_NETWORK = 1e-3
+ULPS = 8
 
 Ends = tuple[Tensor, Tensor]  # lower and upper end of every element of a tensor
 
@@ -50,7 +51,7 @@ class ReferenceBounds:
     Attributes:
         margins: lower bound of each constraint's margin, [R] float64; −∞ where the constraint names an input.
         layers: intervals of hidden tensors, by our names of them, in its own dtype.
-        rounding: how much the positive margins moved between float32 and float64, at most.
+        rounding: what was subtracted from the positive margins, at most.
     """
 
     margins: Tensor
@@ -122,18 +123,38 @@ class ReferenceEngine:
         return ReferenceBounds(margins, layers)
 
     def careful(self, box: Box, constraints: Sequence[LinearConstraint], method: Method) -> ReferenceBounds:
-        """As `bounds`, with positive margins computed twice: the lesser of float32's and float64's, less their
-        difference. Raises as `bounds` does."""
+        """As `bounds`, with positive margins computed twice: the lesser of float32's and float64's, less an estimate
+        of what float32 lost.
+
+        That is the largest difference of the two over all positive margins, for one alone may be small by chance, and
+        at least ULPS float32 units of the terms that a margin is the sum of. Raises as `bounds` does.
+        """
         once = self.bounds(box, constraints, method)
         positive = once.margins > 0
         if not bool(positive.any()):
             return once
         again = self.precise.bounds(box, constraints, method)
-        moved = (once.margins - again.margins).abs()
-        counted = torch.minimum(once.margins, again.margins) - moved
-        return ReferenceBounds(
-            torch.where(positive, counted, once.margins), once.layers, float(moved[positive].max())
+        size = torch.tensor(
+            [float(np.abs(one.output_coeffs).sum()) for one in constraints], dtype=torch.float64
         )
+        moved = ((once.margins - again.margins).abs() / size)[positive & (size > 0)]
+        unit = max(float(moved.max()) if len(moved) else 0.0, ULPS * 2.0**-24 * self._largest_output(box))
+        counted = torch.minimum(once.margins, again.margins) - unit * size
+        rounding = float((unit * size)[positive].max())
+        return ReferenceBounds(torch.where(positive, counted, once.margins), once.layers, rounding)
+
+    def _largest_output(self, box: Box) -> float:
+        """The largest absolute output at the box's centre."""
+        values = {}
+        position = 0
+        for info in self.network.inputs:
+            part = slice(position, position + info.size)
+            centre = torch.from_numpy(box.lower[part] + (box.upper[part] - box.lower[part]) / 2)
+            values[info.name] = centre.reshape(info.shape)
+            position += info.size
+        with torch.no_grad():
+            outputs = self.network.evaluate(values).values()
+        return max(float(value.abs().max()) for value in outputs)
 
     # ------------------------------------------------------------ running it
 

@@ -100,7 +100,5 @@ class ReferenceCases:
     def note(self) -> str:
         text = f"; {self._engine.name}, float32, rounding not accounted for"
         if self._rounding:
-            text += (
-                f" (float64 moved the positive margins by at most {self._rounding:.3g}, which was subtracted)"
-            )
+            text += f" (less {self._rounding:.3g}, an estimate of it from a second run in float64)"
         return f"{text}; {self._remark}" if self._remark else text

@@ -153,7 +153,7 @@ class GeluCurve(_Gated):
 
 
 class TanhGeluCurve(_Gated):
-    left, right, bottom = -1.4185040087908284, 1.4185040087908284, -0.752462422071016
+    left, right, bottom = -1.4185040087908284, 1.4185040087908284, -0.7524614220710163
 
     SCALE = 2.0 * math.sqrt(2.0 / math.pi)
     CUBE = 0.044715

@@ -81,6 +81,10 @@ class BoundEngine:
         self.device = device or torch.device("cpu")
         self.alpha = alpha or AlphaSettings()
         exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
+        if self.device.type == "cuda":
+            _refuse_shortcuts()
+            # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
+            exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
         self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
         self._chunk_rows = chunk_rows
         self._subnormal = _with_subnormals(network) if self.model.underflow else frozenset[str]()
@@ -414,6 +418,12 @@ def _forget_frames(error: BaseException) -> None:
     while link is not None:
         traceback.clear_frames(link.__traceback__)
         link = link.__cause__ or link.__context__
+
+
+def _refuse_shortcuts() -> None:
+    """Float32 means float32 on a GPU: TF32 keeps 10 bits of each factor, and what is rounded is counted for 24."""
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = False
 
 
 def _larger(margin: float, other: float) -> float:

@@ -18,7 +18,7 @@ from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties import to_vnnlib
 from boundscope.properties.exact import inside
-from boundscope.properties.types import Box, LinearConstraint, Property
+from boundscope.properties.types import Box, LinearConstraint, NormBall, Property
 from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Norm, Replay, VerifyJob
 from boundscope.search import ball_reader
 from boundscope.search.attack import Attack, AttackOutcome, Candidate
@@ -177,25 +177,29 @@ def _texts_inside(point: NDArray[np.float64], box: Box) -> tuple[str, ...] | Non
     """
     if box.ball is None:
         return witness_texts(_to_float32_inside(point, box), box.lower_text, box.upper_text)
-    centre = (box.ball.centre_lower + box.ball.centre_upper) / 2
+    ball = box.ball
+    centre = (ball.centre_lower + ball.centre_upper) / 2
     for rounded in (True, False):
         same = point.astype(np.float32) == centre.astype(np.float32) if rounded else point == centre
         for share in TOWARDS_CENTRE:
             values = np.clip(centre + share * (point - centre), box.lower, box.upper)
             if rounded:
                 values = _to_float32_inside(values, box)
-            texts = tuple(
-                middle if unmoved else text
-                for middle, unmoved, text in zip(
-                    box.ball.centre_lower_text,
-                    same.tolist(),
-                    witness_texts(values, box.lower_text, box.upper_text),
-                    strict=True,
-                )
-            )
+            if not _may_be_inside(ball, np.where(same, centre, values)):
+                continue
+            own = witness_texts(values, box.lower_text, box.upper_text)
+            each = zip(same.tolist(), ball.centre_lower_text, own, strict=True)
+            texts = tuple(middle if unmoved else text for unmoved, middle, text in each)
             if inside(box, [Fraction(text) for text in texts]):
                 return texts
     return None
+
+
+def _may_be_inside(ball: NormBall, values: NDArray[np.float64]) -> bool:
+    """False for what is clearly outside a ball, so that rational numbers are spared for what is near its boundary."""
+    changes = np.maximum(np.maximum(ball.centre_lower - values, values - ball.centre_upper), 0.0)
+    order = {Norm.L2: 2, Norm.L1: 1, Norm.L0: 0}.get(ball.norm, np.inf)
+    return float(np.linalg.norm(changes * ball.scale_below, ord=order)) <= ball.radius_above * (1 + 1e-9)
 
 
 def _point_box(texts: tuple[str, ...]) -> Box:

@@ -25,6 +25,7 @@ KEYS = {
     "peak_bytes",
     "counterexample",
     "versions",
+    "cross_check",
     "command",
 }
 

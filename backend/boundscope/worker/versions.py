@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 from importlib import metadata
 
-PACKAGES = ("boundscope", "torch", "numpy", "onnx", "onnxruntime")
+PACKAGES = ("boundscope", "torch", "numpy", "onnx", "onnxruntime", "auto_LiRPA")
 
 
 def versions() -> dict[str, str]:

@@ -114,7 +114,11 @@ class Attack:
             self._note(chosen, points, values, margins, candidates)
             if candidates or monitor.elapsed_s > end or not bool(torch.isfinite(values).all()):
                 return
-            (gradient,) = torch.autograd.grad(values.sum(), points)
+            if not values.requires_grad:
+                return  # outputs that jump, such as integers, lead nowhere
+            (gradient,) = torch.autograd.grad(values.sum(), points, allow_unused=True)
+            if gradient is None:
+                return
             with torch.no_grad():
                 points = region.step(points, gradient, step).detach()
             step *= STEP_DECAY

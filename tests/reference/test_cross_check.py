@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from boundscope.errors import UsageError
+from boundscope.errors import BoundscopeError, UsageError
 from boundscope.network.graph import Network
 from boundscope.protocol import Event, InspectJob, JobInfo, JobState, LogLine, Method, Verdict
 from boundscope.records import JobRecord
@@ -175,3 +175,18 @@ def test_the_report_and_the_tables_tell_of_it(tmp_path: Path, monkeypatch: pytes
     assert "<h2>Cross-check</h2>" in text
     assert "tensor &#x27;z1&#x27;, element 7: native proves" in text
     assert JobRecord(result=verify(onnx, prop)).tables()[-1].name == "log"
+
+
+def test_where_the_other_engine_fails_the_verdict_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A case that auto_LiRPA cannot bound is no disagreement: our verdict stays, and its reason says so."""
+
+    def fail(self: ReferenceEngine, *_: object, **__: object) -> None:
+        raise BoundscopeError("auto_LiRPA fails on this network")
+
+    onnx, prop = small(tmp_path, "(assert (>= Y_1 4))")
+    monkeypatch.setattr(ReferenceEngine, "bounds", fail)
+    result = verify(onnx, prop, cross_check=True)
+    assert result.verdict is Verdict.VERIFIED
+    assert "not cross-checked: auto_LiRPA fails on this network" in result.reason

@@ -130,11 +130,12 @@ class _Traced(nn.Module):
 
 
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
-    """x·weightᵀ + bias for a weight [out, in]."""
-    layer = nn.Linear(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
+    """x·weightᵀ + bias for a weight [out, in]; always with a bias, for auto_LiRPA merges no rows into a product."""
+    outputs, inputs = weight.shape
+    layer = nn.Linear(inputs, outputs, dtype=weight.dtype)
     layer.weight = nn.Parameter(weight.contiguous())
-    if bias is not None:
-        layer.bias = nn.Parameter(bias.expand(weight.shape[0]).contiguous())
+    given = weight.new_zeros(outputs) if bias is None else bias.expand(outputs)
+    layer.bias = nn.Parameter(given.contiguous())
     return layer
 
 

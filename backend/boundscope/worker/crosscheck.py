@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine, MemoryLedger
-from boundscope.errors import BoundError, DeadlineError, OutOfMemoryError, UnsupportedOperatorError
+from boundscope.errors import BoundscopeError, CancelledError, DeadlineError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node
 from boundscope.properties.types import Case, LinearConstraint, NormBall, Property
@@ -89,10 +89,12 @@ class Checker:
             for number, case in enumerate(self._property.cases):
                 found = counterexample if counterexample and counterexample.case == number else None
                 self._compare(number, case, method, found)
-        except (UnsupportedOperatorError, BoundError, OutOfMemoryError) as error:
-            left_out = str(error)
+        except CancelledError:
+            raise
         except DeadlineError:
             left_out = "the time limit passed before all cases were compared"
+        except BoundscopeError as error:
+            left_out = str(error)
         if left_out:
             self._monitor.log(f"cross-check incomplete: {left_out}", "warning")
         return CrossCheck(

@@ -76,7 +76,6 @@ def test_options_that_do_not_go(
     "words",
     [
         ("--method", "complete"),
-        ("--engine", "auto_lirpa"),
         ("--sharding", "fsdp"),
         ("--sharding", "tp"),
         ("--sharding", "tp-exact"),

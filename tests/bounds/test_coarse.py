@@ -91,7 +91,8 @@ GRAPHS: dict[str, Nodes] = {
         N("Gather", ["h", "j"], ["y"], axis=1),
     ],
     "slice": [
-        N("ArgMax", ["h"], ["i"], axis=1, keepdims=0),
+        N("Min", ["h", "far"], ["low"]),
+        N("ArgMax", ["low"], ["i"], axis=1, keepdims=0),
         N("Add", ["i", "two"], ["stop"]),
         N("Slice", ["table", "i", "stop", "zero"], ["t"]),
         N("Reshape", ["t", "row"], ["y"]),
@@ -123,6 +124,7 @@ CONSTANTS: dict[str, NDArray] = {
     "one": np.array([1], np.int64),
     "two": np.array([2], np.int64),
     "zero": np.array([0], np.int64),
+    "far": np.array([-1e5, 1e5, -1e5], np.float32),
     "table": np.array([[3.0], [1.0], [-4.0], [1.5]], np.float32),
     "row": np.array([1, -1], np.int64),
     "long": np.array([-1], np.int64),
@@ -255,6 +257,26 @@ def test_what_is_read_beyond_the_data_is_an_error_that_names_the_node(tmp_path: 
     assert ends(network, [-2.0], [-1.0]) == [[2], [3]]
     with pytest.raises(BoundError, match=r"reader.*outside an axis of 4"):
         ends(network, [4.0], [5.0])
+
+
+@pytest.mark.parametrize(
+    ("upper", "message"), [(5.0, r"cut.*not the same all over the box"), (4.0, r"cut.*gives shape \[0\]")]
+)
+def test_a_slice_whose_shape_the_input_decides_is_an_error_that_names_the_node(
+    tmp_path: Path, upper: float, message: str
+) -> None:
+    """A runtime goes on with fewer elements, so that a bound for the static shape would say nothing of it."""
+    nodes = [
+        N("Cast", ["x"], ["j"], to=INT64),
+        N("Reshape", ["j", "long"], ["i"]),
+        N("Add", ["i", "one"], ["stop"]),
+        N("Slice", ["flat", "i", "stop", "zero"], ["y"], "cut"),
+    ]
+    constants = {name: CONSTANTS[name] for name in ("one", "zero", "long")}
+    network = network_of(tmp_path, nodes, 1, {**constants, "flat": np.arange(4, dtype=np.float32)})
+    assert ends(network, [3.0], [3.5]) == [[3], [3]]
+    with pytest.raises(BoundError, match=message):
+        ends(network, [4.0], [upper])
 
 
 @pytest.mark.parametrize("method", [Method.CROWN, Method.ALPHA_CROWN])

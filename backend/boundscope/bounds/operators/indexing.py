@@ -60,26 +60,24 @@ class DynamicGatherRule(CoarseRule):
 
 @bounds(DynamicSlice)
 class DynamicSliceRule(CoarseRule):
-    """Every start that leaves as many elements as the network's static shapes say."""
+    """Only where the box decides what is taken: else the number of elements, and so every shape after it, could
+    depend on the input."""
 
     def interval(self, view: NodeView[Operator]) -> tuple[Interval, ...]:
         op = view.op
         assert isinstance(op, DynamicSlice)
-        data, start = operand(view, 0), whole(operand(view, 1))
-        lower, upper = data.lower, data.upper
-        for position, (axis, step) in enumerate(zip(op.axes, op.steps, strict=True)):
-            length, count = lower.shape[axis], view.output_shapes[0][axis]
-            latest = length - (count - 1) * step - 1
-            if count == 0 or latest < 0:
-                raise BoundError(f"node '{view.node.name}' slices nothing")
-            low, high = start.lower.flatten()[position].item(), start.upper.flatten()[position].item()
-            first, last = _reach(view, low, max(low, min(high, latest)), length)
-            last = min(last, latest)
-            reach = torch.arange(first, max(first, last) + 1, device=lower.device)
-            place = (torch.arange(count, device=lower.device)[:, None] * step + reach).clamp(max=length - 1)
-            shape = (*lower.shape[:axis], count, len(reach), *lower.shape[axis + 1 :])
-            lower = lower.index_select(axis, place.flatten()).reshape(shape).amin(axis + 1)
-            upper = upper.index_select(axis, place.flatten()).reshape(shape).amax(axis + 1)
+        data, start, stop = operand(view, 0), whole(operand(view, 1)), whole(operand(view, 2))
+        if not (torch.equal(start.lower, start.upper) and torch.equal(stop.lower, stop.upper)):
+            raise BoundError(
+                f"what node '{view.node.name}' (Slice) takes is not the same all over the box, and so may be the "
+                "shape of what follows; only static shapes can be bounded"
+            )
+        lower, upper = (op.evaluate([end, start.lower, stop.lower])[0] for end in (data.lower, data.upper))
+        if tuple(lower.shape) != view.output_shapes[0]:
+            raise BoundError(
+                f"node '{view.node.name}' (Slice) gives shape {list(lower.shape)} over this box and "
+                f"{list(view.output_shapes[0])} at zero; only static shapes can be bounded"
+            )
         return (Interval(lower, upper),)
 
 

@@ -164,3 +164,19 @@ def test_a_weight_folded_at_load_is_bounded_with_its_rounding(tmp_path: Path) ->
     row = LinearConstraint(np.arange(6), np.ones(6), bound=Fraction(0))
     margin = engine_of(network).margins(context, [row]).item()
     assert margin <= np.maximum(point @ exact, 0).sum() < margin + 1e-4
+
+
+def test_a_constant_folded_at_load_counts_where_it_is_only_compared(tmp_path: Path) -> None:
+    """max(x, a·b) with a·b folded in float32: over the reals the product lies elsewhere, and must lie inside."""
+    constants = {"a": np.float32([0.1, 1 / 3]), "b": np.float32([0.7, 3.3])}
+    nodes = [
+        helper.make_node("Mul", ["a", "b"], ["c"], "fold"),
+        helper.make_node("Max", ["x", "c"], ["y"], "max"),
+    ]
+    network = load_network(save(tmp_path / "n.onnx", nodes, constants, [1, 2], [1, 2]))
+    exact = constants["a"].astype(np.float64) * constants["b"].astype(np.float64)
+    assert (network.constants["c"].astype(np.float64) != exact).any()
+    for method in (Method.IBP, Method.CROWN):
+        interval = engine_of(network).context(box_around(np.full(2, -5.0), 0.0), method).intervals["y"]
+        assert bool((interval.lower.flatten().numpy() <= exact).all())
+        assert bool((interval.upper.flatten().numpy() >= exact).all())

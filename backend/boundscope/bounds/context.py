@@ -317,22 +317,36 @@ class BoxContext:
         )
         error = rule.constant_error(dataclasses.replace(view, constants=constants))
         if error is None:
-            raise UnsupportedOperatorError(
-                f"node '{view.node.name}' ({view.node.op.onnx_type}) uses a constant that was computed in floating "
-                "point at load, and its rule cannot bound the rounding; export the network with constants folded"
-            )
+            raise _no_rule_for_folded(view.node)
         return error * INFLATION
+
+    def _moved_slack(
+        self, view: NodeView[Any], whole: bool
+    ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
+        """The same for a node that moves or chooses values: its outputs are off by no more than its constants are.
+
+        Raises:
+            UnsupportedOperatorError: it compares with a constant that was rounded at load.
+        """
+        nothing: tuple[Tensor | None, ...] = (None,) * len(view.output_shapes)
+        errors = [error for name, error in self.network.rounded_constants.items() if name in view.node.inputs]
+        if not errors:
+            return nothing, nothing
+        if whole:
+            raise _no_rule_for_folded(view.node)
+        shapes = view.output_shapes
+        zeros = tuple(torch.zeros(shape, dtype=torch.float64, device=self.device) for shape in shapes)
+        return tuple(zero + max(errors) * INFLATION for zero in zeros), zeros
 
     def _forward_slack(
         self, rule: Rule[Any], view: NodeView[Any], magnitudes: tuple[Tensor, ...] | None
     ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
         """Rounding of the deployed network, and of the engine's own interval arithmetic, for each output."""
-        if rule.exact or magnitudes is None:
-            nothing = (None,) * len(view.output_shapes)
-            return nothing, nothing
-        terms = rule.terms(view)
         # Integers and truth values are never rounded.
         whole = all(self.network.tensors[name].dtype.kind != "f" for name in view.node.outputs if name)
+        if rule.exact or magnitudes is None:
+            return self._moved_slack(view, whole)
+        terms = rule.terms(view)
         model = RoundingModel(0.0, 0.0) if whole else self.model
         relative = model.relative(terms) * INFLATION
         flushed = not self.subnormal.isdisjoint(view.node.inputs)
@@ -358,6 +372,13 @@ class BoxContext:
                     f"tensor '{name}' may leave the range of float32 at element {int(beyond[0])}: terms of up to "
                     f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
                 )
+
+
+def _no_rule_for_folded(node: Node) -> UnsupportedOperatorError:
+    return UnsupportedOperatorError(
+        f"node '{node.name}' ({node.op.onnx_type}) uses a constant that was computed in floating point at load, and "
+        "its rule cannot bound the rounding; export the network with constants folded"
+    )
 
 
 def _without_subnormals(view: NodeView[Any]) -> NodeView[Any]:

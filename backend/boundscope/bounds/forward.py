@@ -115,8 +115,10 @@ class ForwardPass:
         error = (slope.abs() * form.reach + tilt.abs() * x.magnitude + lowest.abs() + highest.abs()) * (
             gamma(16, ENGINE.unit) * INFLATION
         )
-        (added,) = facts.deployed
-        remainder = remainder + error if added is None else remainder + error + added
+        # The lines themselves are rounded too: what `own` covers.
+        for part in (*facts.deployed, *facts.own):
+            error = error if part is None else error + part
+        remainder = remainder + error
         return [AffineForm(slope * form.centre + (highest + lowest) / 2, slope * form.slopes, remainder)]
 
     def _linear(self, rule: Rule[Any], view: NodeView[Any]) -> list[AffineForm | None]:

@@ -1,0 +1,105 @@
+"""What people choose, and the words of a job's life."""
+
+from __future__ import annotations
+
+import enum
+
+
+class Method(enum.StrEnum):
+    IBP = "ibp"
+    CROWN_IBP = "crown-ibp"
+    CROWN = "crown"
+    ALPHA_CROWN = "alpha-crown"
+    COMPLETE = "complete"
+
+
+class Engine(enum.StrEnum):
+    NATIVE = "native"
+    AUTO_LIRPA = "auto_lirpa"
+
+
+class Sharding(enum.StrEnum):
+    NONE = "none"
+    ROWS = "rows"
+    FSDP = "fsdp"
+    TP = "tp"
+    TP_EXACT = "tp-exact"
+
+
+class Arithmetic(enum.StrEnum):
+    """The arithmetic that a verdict speaks of; `label` is how reports write it."""
+
+    REAL = "real"
+    FLOAT32 = "float32"
+
+    @property
+    def label(self) -> str:
+        return "real" if self is Arithmetic.REAL else "float32 (any order)"
+
+
+class Norm(enum.StrEnum):
+    """How far an input lies from a ball's centre: its largest change (linf), the square root of the sum of squared
+    changes (l2), the sum of changes (l1), or how many inputs differ (l0)."""
+
+    LINF = "linf"
+    L2 = "l2"
+    L1 = "l1"
+    L0 = "l0"
+
+    @property
+    def label(self) -> str:
+        return "L∞" if self is Norm.LINF else self.value.upper()
+
+
+class Precision(enum.StrEnum):
+    """Of the engine's own computation; its rounding is counted either way.
+
+    `mixed` bounds hidden layers in float32 and margins in float64.
+    """
+
+    MIXED = "mixed"
+    FLOAT64 = "float64"
+
+
+class Verdict(enum.StrEnum):
+    VERIFIED = "verified"
+    VIOLATED = "violated"
+    UNKNOWN = "unknown"
+    TIMEOUT = "timeout"
+    OUT_OF_MEMORY = "out_of_memory"
+    ERROR = "error"
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self]
+
+
+EXIT_CODES: dict[str, int] = {
+    "verified": 0,
+    "error": 1,
+    "violated": 10,
+    "unknown": 20,
+    "timeout": 21,
+    "out_of_memory": 22,
+}
+EXIT_USAGE = 2
+
+
+class JobState(enum.StrEnum):
+    """queued → starting → running → (cancelling) → one of the ended states."""
+
+    QUEUED = "queued"
+    STARTING = "starting"
+    RUNNING = "running"
+    CANCELLING = "cancelling"
+    FINISHED = "finished"  # the job gave a result
+    FAILED = "failed"  # the job ended without a result; `JobInfo.cause` says why
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"  # the daemon went away while the job ran
+
+    @property
+    def ended(self) -> bool:
+        return self in ENDED_STATES
+
+
+ENDED_STATES = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED})

@@ -1,0 +1,72 @@
+"""Job descriptions."""
+
+from __future__ import annotations
+
+from boundscope.protocol.base import Struct
+from boundscope.protocol.choices import Arithmetic, Engine, Method, Norm, Precision, Sharding
+
+
+class FileRef(Struct):
+    """A file by content. `name` is what people called it; companions are ONNX external data, by relative name."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    companions: tuple[FileRef, ...] = ()
+
+
+class PropertyFile(Struct, tag="file"):
+    """A VNN-LIB file, 1.0 or 2.0, plain or gzipped."""
+
+    file: FileRef
+
+
+class EpsilonBall(Struct, tag="ball"):
+    """All inputs within `epsilon` (decimal text) of `center` in the norm, clipped to [lower, upper].
+
+    Violated where some output other than `label` is at least as large as output `label`.
+    `center` is a .npy of the input's element count, or a PNG whose pixels are divided by 255, then
+    (pixel - mean) / std per channel where these are given. ε and the clip range count before mean and std.
+    With l0, `epsilon` is the number of inputs that may take any value of the clip range, which must be given.
+    """
+
+    center: FileRef
+    epsilon: str
+    label: int
+    lower: str | None = None
+    upper: str | None = None
+    mean: tuple[str, ...] = ()
+    std: tuple[str, ...] = ()
+    norm: Norm = Norm.LINF
+
+
+PropertySource = PropertyFile | EpsilonBall
+
+
+class VerifyJob(Struct, tag="verify"):
+    """Bound one network under one property and give a verdict."""
+
+    network: FileRef
+    property: PropertySource
+    method: Method = Method.CROWN
+    engine: Engine = Engine.NATIVE
+    sharding: Sharding = Sharding.NONE
+    ranks: int = 1
+    arithmetic: Arithmetic = Arithmetic.REAL
+    precision: Precision = Precision.MIXED
+    timeout_s: float = 300.0
+    seed: int = 0
+    chunk_rows: int | None = None  # rows carried backward together, a multiple of 16; None: from the budget
+    memory_budget_bytes: int | None = None  # per rank; None: half of what is free at the start
+    threads_per_rank: int | None = None  # None: cores // ranks
+    cross_check: bool = False  # also run auto_LiRPA on every case and compare
+
+
+class InspectJob(Struct, tag="inspect"):
+    """Read a network and/or a property back, without running anything. Emits the summaries, then ends."""
+
+    network: FileRef | None = None
+    property: PropertySource | None = None
+
+
+Job = VerifyJob | InspectJob

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from boundscope.bounds.context import BoxContext, NodeFacts
+from boundscope.bounds.context import BoxContext, Charge, NodeFacts
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.relaxation import dot, per_row
@@ -90,13 +90,12 @@ class BackwardPass:
             with context.view(node, self._dtype) as view:
                 selected = rule.select(view, elements, signs)
             if selected is not None:
-                parts, _ = selected
-                facts = context.facts[node.name]
-                (slack,) = facts.slack(self._engine)
-                if slack is not None and self._rigorous:
-                    total.error += slack.flatten()[elements] * signs.abs().double()
-                    self._charge_underflow((signs,), facts, total)
-                return self._finish(self._by_name(node.inputs, parts, total), total)
+                if self._rigorous:
+                    (charge,) = context.facts[node.name].charges(self._engine, self._dtype)
+                    if charge is not None:
+                        used = signs.abs().double()
+                        total.error += charge.weights[elements].double() * used + used * charge.lost
+                return self._finish(self._by_name(node.inputs, selected, total), total)
         shape = context.network.tensors[name].shape
         rows = torch.zeros(len(elements), math.prod(shape), dtype=self._dtype, device=context.device)
         rows[torch.arange(len(elements), device=context.device), elements] = signs
@@ -130,14 +129,13 @@ class BackwardPass:
             if coefficients is not None:
                 self._to_distance(name, coefficients, total)
         self._charge(outputs, facts, total)
-        self._charge_underflow(outputs, facts, total)
         if facts.relaxation is not None:
             (coefficients,) = outputs
             assert coefficients is not None
             parts = self._relaxed(node, facts, coefficients, total)
         else:
             with context.view(node, self._dtype) as view:
-                parts, _ = rule.backward(view, outputs)  # the constant is in the outputs' reference
+                parts = rule.backward(view, outputs)
         carried = self._by_name(node.inputs, parts, total)
         for name, coefficients in carried.items():
             if name in pending:
@@ -183,29 +181,20 @@ class BackwardPass:
             total.error += error * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION)
 
     def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
+        """Subtract what the node adds and what carrying rows through it rounds."""
         if not self._rigorous:
             return
-        for coefficients, slack in zip(outputs, facts.slack(self._engine), strict=True):
-            if coefficients is not None and slack is not None:
-                self._charge_sum(coefficients, slack, total)
+        for coefficients, charge in zip(outputs, facts.charges(self._engine, self._dtype), strict=True):
+            if coefficients is not None and charge is not None:
+                self._charge_sum(coefficients, charge, total)
 
-    def _charge_sum(self, coefficients: Tensor, slack: Tensor, total: _Total) -> None:
-        """Subtract Σ |coefficients|·slack; its own rounding, of any order, is less than the inflation."""
+    def _charge_sum(self, coefficients: Tensor, charge: Charge, total: _Total) -> None:
+        """Subtract Σ |coefficients|·slack, and `lost` for every row that is not zero."""
         absolute = per_row(self._context.ledger.hold(coefficients.abs(), "workspace"))
+        weighed, mass = (absolute @ charge.weights).double(), absolute.sum(1)
+        # The sum's own rounding, of any order, is less than the inflation, and its underflow than `lost`.
         inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
-        # A slack, or its product with a coefficient, may vanish in the rows' dtype.
-        weights = torch.where(slack > 0, slack.clamp(min=self._engine.underflow), slack)
-        charge = (absolute @ weights.flatten().to(self._dtype)).double() * inflation
-        total.error += charge + absolute.any(1).double() * self._engine.absolute(absolute.shape[1])
-
-    def _charge_underflow(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
-        """Subtract what new coefficients lose to underflow: an absolute error each, whatever the row's own size."""
-        lost = facts.underflow(self._engine) if self._rigorous else None
-        if lost is None:
-            return
-        for coefficients in outputs:
-            if coefficients is not None:
-                total.error += coefficients.reshape(len(coefficients), -1).any(1).double() * lost
+        total.error += weighed * inflation + (mass > 0) * charge.lost
 
     def _by_name(
         self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total
@@ -228,8 +217,8 @@ class BackwardPass:
         joined = self._context.ledger.hold(before + coefficients, "rows")
         pending[name] = joined
         if self._rigorous:
-            unit = self._engine.unit * INFLATION
-            self._charge_sum(joined, self._context.deviation(name) * unit, total)
+            slack = self._context.deviation(name) * (self._engine.unit * INFLATION)
+            self._charge_sum(joined, Charge.of(slack, 0.0, self._engine, self._dtype), total)
 
     def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
         context = self._context

@@ -17,7 +17,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
-from boundscope.bounds.operators.relaxation import BroadcastLines, Lines, Relaxation
+from boundscope.bounds.operators.relaxation import SUM_BLOCK, BroadcastLines, Lines, Relaxation
 from boundscope.bounds.rounding import (
     ENGINE,
     INFLATION,
@@ -47,11 +47,29 @@ class Effort:
     whole: Tensor | None = None
 
     def slack(self, engine: RoundingModel) -> Tensor:
-        """Largest error of one pass per unit of coefficient. Constants are summed in float64 always."""
+        """Largest error of one pass per unit of coefficient. Constants of float32 rows are summed in short blocks."""
         single = engine.unit > ENGINE.unit
-        count = self.terms if single else max(self.terms, self.elements)
+        count = max(self.terms, SUM_BLOCK if single else self.elements)
         magnitude = self.magnitude if single or self.whole is None else self.whole
         return magnitude * (gamma(count + 8, engine.unit) * INFLATION) + engine.absolute(count)
+
+
+@dataclass(frozen=True)
+class Charge:
+    """What rows pay at one tensor: `weights` [n], the slack per unit of coefficient of each element in the rows' dtype,
+    and `lost`, what every row that is not zero pays besides."""
+
+    weights: Tensor
+    lost: float
+
+    @classmethod
+    def of(cls, slack: Tensor, lost: float, engine: RoundingModel, dtype: torch.dtype) -> Charge:
+        # A slack, or its product with a coefficient, may vanish in the rows' dtype.
+        kept = torch.where(slack > 0, slack.clamp(min=engine.underflow), slack).flatten().to(dtype)
+        kept = torch.where(
+            kept < slack.flatten(), torch.nextafter(kept, torch.full_like(kept, torch.inf)), kept
+        )
+        return cls(kept, lost + engine.absolute(kept.numel()))
 
 
 @dataclass
@@ -71,23 +89,25 @@ class NodeFacts:
     reach: Tensor | None = (
         None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
     )
-    _slack: dict[float, tuple[Tensor | None, ...]] = field(default_factory=dict)
+    _charges: dict[torch.dtype, tuple[Charge | None, ...]] = field(default_factory=dict)
 
-    def slack(self, engine: RoundingModel) -> tuple[Tensor | None, ...]:
-        """What to subtract per unit of coefficient, [*S_out] for each output, in passes of this arithmetic."""
-        if engine.unit not in self._slack:
+    def charges(self, engine: RoundingModel, dtype: torch.dtype) -> tuple[Charge | None, ...]:
+        """What rows pay for each output on their way through the node, in passes of this arithmetic."""
+        if dtype not in self._charges:
+            lost = self._underflow(engine)
             rows = [None if effort is None else effort.slack(engine) for effort in self.efforts]
-            self._slack[engine.unit] = tuple(
-                _sum(_sum(a, b), c) for a, b, c in zip(self.deployed, self.own, rows, strict=True)
+            slacks = [_sum(_sum(a, b), c) for a, b, c in zip(self.deployed, self.own, rows, strict=True)]
+            self._charges[dtype] = tuple(
+                None if slack is None else Charge.of(slack, lost, engine, dtype) for slack in slacks
             )
-        return self._slack[engine.unit]
+        return self._charges[dtype]
 
-    def underflow(self, engine: RoundingModel) -> Tensor | None:
-        """What the coefficients that a row gets at the inputs can lose to underflow, all together; a scalar."""
+    def _underflow(self, engine: RoundingModel) -> float:
+        """What the coefficients that a row gets at the inputs can lose to underflow, all together."""
         if self.reach is None:
-            return None
+            return 0.0
         terms = max((effort.terms for effort in self.efforts if effort is not None), default=1)
-        return self.reach * engine.absolute(terms + 8)
+        return float(self.reach) * engine.absolute(terms + 8)
 
 
 @dataclass
@@ -260,9 +280,9 @@ class BoxContext:
             magnitude = rule.relax_magnitude(self._around_references(view), relaxation)
             terms = rule.backward_terms(view) + 16
         inputs = tuple(self.references.get(one) for one in node.inputs)
-        middle = relaxation.middle(inputs)
-        local = None if middle is None else relaxation.about(inputs, middle)
-        self.references[name] = self.intervals[name].ball[0] if middle is None else middle
+        lowest = relaxation.lowest(inputs)
+        local = None if lowest is None else relaxation.about(inputs, lowest)
+        self.references[name] = self.intervals[name].ball[0] if lowest is None else lowest
         elements = max(magnitude.numel(), *(0 if value is None else value.numel() for value in inputs))
         whole = magnitude + self.references[name].abs()
         if local is None:

@@ -12,26 +12,21 @@ from torch import Tensor
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule
-from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
+from boundscope.bounds.operators.relaxation import Parts, sum_to
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
 from boundscope.network.operators.normalization import BatchNormalization
 
 
-def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Backward:
+def _signed_sum(view: NodeView[Add | Sub], rows: Tensor, sign: float) -> Parts:
     """Backward step of x₀ + sign·x₁, either of which may be constant."""
     carried: list[Tensor | None] = [None, None]
-    constant = None
     for index, factor in ((0, 1.0), (1, sign)):
         signed = rows if factor > 0 else -rows
         interval = view.inputs[index]
         if interval is not None:
             carried[index] = sum_to(signed, (rows.shape[0], *interval.lower.shape))
-        else:
-            fixed = view.constant(index)
-            assert fixed is not None
-            constant = dot(signed, fixed)
-    return tuple(carried), constant
+    return tuple(carried)
 
 
 def _repeated(view: NodeView[Any]) -> int:
@@ -68,7 +63,7 @@ class _SumRule(Rule[Add | Sub]):
     def backward_terms(self, view: NodeView[Add | Sub]) -> int:
         return _repeated(view) + 1
 
-    def backward(self, view: NodeView[Add | Sub], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Add | Sub], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
         return _signed_sum(view, coefficients, self.sign)
@@ -96,10 +91,10 @@ class NegRule(Rule[Neg]):
     def magnitude(self, view: NodeView[Neg]) -> tuple[Tensor, ...]:
         return (view.interval(0).magnitude,)
 
-    def backward(self, view: NodeView[Neg], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Neg], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        return (-coefficients,), None
+        return (-coefficients,)
 
 
 _PRODUCT = ProductRule()
@@ -126,13 +121,13 @@ class _ScaleRule(Rule[Mul | Div]):
     def backward_terms(self, view: NodeView[Mul | Div]) -> int:
         return _repeated(view) + 1
 
-    def backward(self, view: NodeView[Mul | Div], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Mul | Div], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
         index = view.perturbed[0]
         shape = (coefficients.shape[0], *view.interval(index).lower.shape)
         carried = sum_to(self._moved(view, coefficients), shape)
-        return ((carried, None) if index == 0 else (None, carried)), None
+        return (carried, None) if index == 0 else (None, carried)
 
 
 @bounds(Mul)
@@ -199,9 +194,8 @@ class BatchNormalizationRule(Rule[BatchNormalization]):
     def backward_terms(self, view: NodeView[BatchNormalization]) -> int:
         return 8
 
-    def backward(self, view: NodeView[BatchNormalization], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[BatchNormalization], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        slope, offset, _, _ = self._affine(view)
-        constant = dot(coefficients, offset)
-        return (coefficients * slope, None, None, None, None), constant
+        slope, _, _, _ = self._affine(view)
+        return (coefficients * slope, None, None, None, None)

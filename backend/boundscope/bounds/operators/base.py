@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.relaxation import Backward, Relaxation
+from boundscope.bounds.operators.relaxation import Parts, Relaxation
 from boundscope.network.graph import Node, Operator
 
 Op = TypeVar("Op", bound=Operator)
@@ -161,19 +161,22 @@ class Rule(Generic[Op]):
         """Boolean *S: elements of input `position` whose tighter bounds would tighten the relaxation."""
         return interval.lower < interval.upper
 
-    def backward(self, view: NodeView[Op], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Op], rows: tuple[Tensor | None, ...]) -> Parts:
         """Carry linear functions of the outputs back to the inputs (only where not `relaxed`).
+
+        Rows are functions of the distance from the context's reference point, which linear nodes map to their
+        outputs' reference: no constant comes along.
 
         Args:
             view: the node.
             rows: for each output, coefficients [R, *S_out], or None.
 
         Returns:
-            For each input, coefficients [R, *S_in] or None, and the constant that is added, [R] or None.
+            For each input, coefficients [R, *S_in] or None.
         """
         raise NotImplementedError
 
-    def select(self, view: NodeView[Op], elements: Tensor, signs: Tensor) -> Backward | None:
+    def select(self, view: NodeView[Op], elements: Tensor, signs: Tensor) -> Parts | None:
         """`backward` of rows that are single elements of the first output, without building these rows.
 
         Args:

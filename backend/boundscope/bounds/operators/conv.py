@@ -11,7 +11,7 @@ from torch import Tensor
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
-from boundscope.bounds.operators.relaxation import Backward
+from boundscope.bounds.operators.relaxation import Parts
 from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
 from boundscope.network.operators.window import split_pads
 
@@ -63,10 +63,10 @@ class ConvRule(Rule[Conv]):
     def constant_error(self, view: NodeView[Conv]) -> Tensor | None:
         return self.magnitude(view)[0]
 
-    def backward(self, view: NodeView[Conv], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Conv], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        weight, bias, op = self._weight(view), view.constant(2), view.op
+        weight, op = self._weight(view), view.op
         shape = view.interval(0).lower.shape
         begins, ends = split_pads(op.pads)
         padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
@@ -85,14 +85,10 @@ class ConvRule(Rule[Conv]):
             for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)
         ]
         carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
-        constant = None
-        if bias is not None:
-            sums = flat.flatten(2).sum(2, dtype=torch.float64)
-            constant = (sums @ bias.double()).reshape(coefficients.shape[0], -1).sum(1)
-        return (carried.reshape(coefficients.shape[0], *shape), None, None), constant
+        return (carried.reshape(coefficients.shape[0], *shape), None, None)
 
-    def select(self, view: NodeView[Conv], elements: Tensor, signs: Tensor) -> Backward | None:
-        weight, bias, op = self._weight(view), view.constant(2), view.op
+    def select(self, view: NodeView[Conv], elements: Tensor, signs: Tensor) -> Parts | None:
+        weight, op = self._weight(view), view.op
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
@@ -114,5 +110,4 @@ class ConvRule(Rule[Conv]):
         rows[tuple(index)] = weight[channel] * signs.reshape(-1, *[1] * (axes + 1))
         inside = [slice(begin, begin + size) for begin, size in zip(begins, shape[2:], strict=True)]
         rows = rows[(slice(None), slice(None), *inside)].contiguous()
-        constant = None if bias is None else bias[channel] * signs
-        return (rows.reshape(count, *shape), None, None), constant
+        return (rows.reshape(count, *shape), None, None)

@@ -11,7 +11,7 @@ from torch import Tensor
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.bilinear import MatMulProductRule
-from boundscope.bounds.operators.relaxation import Backward, dot, sum_to
+from boundscope.bounds.operators.relaxation import Parts, sum_to
 from boundscope.network.operators.linear import Gemm, MatMul
 
 
@@ -74,28 +74,26 @@ class GemmRule(Rule[Gemm]):
     def constant_error(self, view: NodeView[Gemm]) -> Tensor | None:
         return self.magnitude(view)[0]
 
-    def backward(self, view: NodeView[Gemm], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Gemm], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        weight, bias = self._weight(view), self._bias(view)
+        weight = self._weight(view)
         # One plain two-dimensional product: the kernel then depends on the chunk's size only.
         flat = coefficients.reshape(-1, coefficients.shape[-1])
         carried = (flat @ weight).reshape(*coefficients.shape[:-1], weight.shape[1])
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
-        constant = None if bias is None else dot(coefficients, bias)
-        return (carried, None, None), constant
+        return (carried, None, None)
 
-    def select(self, view: NodeView[Gemm], elements: Tensor, signs: Tensor) -> Backward | None:
-        weight, bias = self._weight(view), self._bias(view)
+    def select(self, view: NodeView[Gemm], elements: Tensor, signs: Tensor) -> Parts | None:
+        weight = self._weight(view)
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
         carried = (weight[elements] * signs[:, None]).reshape(-1, *shape)
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
-        constant = None if bias is None else bias.expand(view.output_shapes[0]).flatten()[elements] * signs
-        return (carried, None, None), constant
+        return (carried, None, None)
 
 
 _PRODUCT = MatMulProductRule()
@@ -137,7 +135,7 @@ class MatMulRule(Rule[MatMul]):
     def constant_error(self, view: NodeView[MatMul]) -> Tensor | None:
         return self.magnitude(view)[0]
 
-    def backward(self, view: NodeView[MatMul], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[MatMul], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
         index = view.perturbed[0]
@@ -165,4 +163,4 @@ class MatMulRule(Rule[MatMul]):
             (1, shape[0]) if x_is_vector and index == 0 else (shape[0], 1) if x_is_vector else shape
         )
         carried = sum_to(carried, (count, *matrix_shape)).reshape(count, *shape)
-        return ((carried, None) if index == 0 else (None, carried)), None
+        return (carried, None) if index == 0 else (None, carried)

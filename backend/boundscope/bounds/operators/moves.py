@@ -12,7 +12,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.relaxation import Backward, dot
+from boundscope.bounds.operators.relaxation import Parts
 from boundscope.network.graph import Operator
 from boundscope.network.operators import movement, pooling, reduction, resize, shape
 from boundscope.network.operators.base import OnnxOperator
@@ -46,7 +46,7 @@ class _Monotone(Rule[Operator]):
     def backward_terms(self, view: NodeView[Operator]) -> int:
         return sum(int(torch.Size(one).numel()) for one in view.output_shapes)
 
-    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Parts:
         values = _operands(view, "lower")
         dtype = next(row.dtype for row in rows if row is not None)
         points = {
@@ -66,12 +66,7 @@ class _Monotone(Rule[Operator]):
             create_graph=any(row.requires_grad for _, row in used),
         )
         carried = dict(zip(points, parts, strict=True))
-        fixed = [(out.detach(), row) for out, row in used if bool((out.detach() != 0).any())]
-        constant = None
-        for out, row in fixed:
-            part = dot(row, out)
-            constant = part if constant is None else constant + part
-        return tuple(carried.get(index) for index in range(len(values))), constant
+        return tuple(carried.get(index) for index in range(len(values)))
 
 
 @bounds(
@@ -95,13 +90,13 @@ class ReshapeRule(_Monotone):
     exact = True
     silent = True
 
-    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
         inner = view.interval(0).lower.shape
         carried: list[Tensor | None] = [None] * len(view.inputs)
         carried[0] = coefficients.reshape(coefficients.shape[0], *inner)
-        return tuple(carried), None
+        return tuple(carried)
 
 
 @bounds(shape.Transpose)

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-Backward = tuple[tuple[Tensor | None, ...], Tensor | None]
+Parts = tuple[Tensor | None, ...]  # for each input of a node, coefficients [R, *S_in] or None
+Backward = tuple[Parts, Tensor | None]
 
 
 def per_row(rows: Tensor) -> Tensor:
@@ -16,15 +17,25 @@ def per_row(rows: Tensor) -> Tensor:
     return rows.reshape(len(rows), -1)
 
 
+SUM_BLOCK = 64
+
+
 def dot(rows: Tensor, vector: Tensor) -> Tensor:
     """Σ rows·vector over all but the row axis: rows [R, *S], vector broadcastable to *S, or [R, *S]; [R] float64.
 
-    Products are of the rows' dtype, one rounding each; the sum is float64.
+    Products are of the rows' dtype, one rounding each. Float32 ones are summed in blocks of SUM_BLOCK, and the blocks
+    in float64.
     """
     vector = vector if vector.is_floating_point() else vector.to(torch.float64)
     if rows.dtype == torch.float64 and vector.dim() < rows.dim() and vector.numel() == rows[0].numel():
         return per_row(rows) @ vector.flatten()
-    return per_row(rows * vector).sum(1, dtype=torch.float64)
+    products = per_row(rows * vector)
+    if products.dtype == torch.float64:
+        return products.sum(1)
+    count, elements = products.shape
+    whole = elements // SUM_BLOCK * SUM_BLOCK
+    blocks = products[:, :whole].reshape(count, -1, SUM_BLOCK).sum(2).sum(1, dtype=torch.float64)
+    return blocks + products[:, whole:].sum(1).double()
 
 
 def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
@@ -55,8 +66,8 @@ class Relaxation:
         """The same in another floating dtype."""
         raise NotImplementedError
 
-    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
-        """A value [*S_out] between the two functions at a point of the inputs; None where that has no short form."""
+    def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+        """The lower function's value [*S_out] at a point of the inputs; None where that has no short form."""
         return None
 
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Relaxation | None:
@@ -93,11 +104,11 @@ class Lines(Relaxation):
         parts[self.position] = carried
         return tuple(parts), constant
 
-    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+    def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
         x = inputs[self.position]
         assert x is not None
-        low, high = self.lower_slope * x, self.upper_slope * x + self.upper_intercept
-        return (low + high if self.lower_intercept is None else low + self.lower_intercept + high) / 2
+        low = self.lower_slope * x
+        return low if self.lower_intercept is None else low + self.lower_intercept
 
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Lines:
         x = inputs[self.position]
@@ -107,9 +118,10 @@ class Lines(Relaxation):
             if self.lower_intercept is None
             else self.lower_slope * x + self.lower_intercept
         )
+        low = low - output
         return dataclasses.replace(
             self,
-            lower_intercept=low - output,
+            lower_intercept=low if low.requires_grad or bool((low != 0).any()) else None,
             upper_intercept=self.upper_slope * x + self.upper_intercept - output,
         )
 
@@ -136,8 +148,8 @@ class BroadcastLines(Relaxation):
         shape = (rows.shape[0], *self.shape)
         return tuple(None if part is None else sum_to(part, shape) for part in parts), constant
 
-    def middle(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
-        return self.lines.middle(inputs)
+    def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
+        return self.lines.lowest(inputs)
 
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> BroadcastLines:
         return BroadcastLines(self.lines.about(inputs, output), self.shape)

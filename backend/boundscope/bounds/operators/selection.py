@@ -14,7 +14,7 @@ from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.coarse import ChoiceRule
 from boundscope.bounds.operators.indexing import WrittenRule
 from boundscope.bounds.operators.moves import MoveRule, SumRule
-from boundscope.bounds.operators.relaxation import Backward, dot, per_row, sum_to
+from boundscope.bounds.operators.relaxation import Parts, sum_to
 from boundscope.network.graph import Operator
 from boundscope.network.operators.arithmetic import Sum
 from boundscope.network.operators.logic import Not, Where
@@ -31,8 +31,8 @@ class IdentityRule(Rule[Operator]):
     def interval(self, view: NodeView[Operator]) -> tuple[Interval, ...]:
         return (view.interval(0),)
 
-    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Backward:
-        return rows, None
+    def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Parts:
+        return rows
 
 
 @bounds(Cast)
@@ -60,8 +60,8 @@ class CastRule(Rule[Cast]):
         rounds = view.op.to.is_floating_point & (magnitude > whole)
         return (torch.where(rounds, magnitude, 0.0),)
 
-    def backward(self, view: NodeView[Cast], rows: tuple[Tensor | None, ...]) -> Backward:
-        return rows, None
+    def backward(self, view: NodeView[Cast], rows: tuple[Tensor | None, ...]) -> Parts:
+        return rows
 
 
 @bounds(Not)
@@ -77,10 +77,10 @@ class NotRule(Rule[Not]):
     def magnitude(self, view: NodeView[Not]) -> tuple[Tensor, ...]:
         return (1 + view.interval(0).magnitude,)
 
-    def backward(self, view: NodeView[Not], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Not], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        return (-coefficients,), per_row(coefficients).sum(1, dtype=torch.float64)
+        return (-coefficients,)
 
 
 @bounds(Sum)
@@ -112,20 +112,13 @@ class AddAllRule(Rule[Sum]):
         smallest = min(view.interval(index).lower.numel() for index in view.perturbed)
         return int(torch.Size(view.output_shapes[0]).numel()) // max(smallest, 1)
 
-    def backward(self, view: NodeView[Sum], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[Sum], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        carried: list[Tensor | None] = []
-        total: Tensor | None = None
-        for constant, interval in zip(view.constants, view.inputs, strict=True):
-            if interval is not None:
-                carried.append(sum_to(coefficients, (len(coefficients), *interval.lower.shape)))
-                continue
-            carried.append(None)
-            assert constant is not None
-            part = dot(coefficients, constant)
-            total = part if total is None else total + part
-        return tuple(carried), total
+        return tuple(
+            None if interval is None else sum_to(coefficients, (len(coefficients), *interval.lower.shape))
+            for interval in view.inputs
+        )
 
 
 class _ChosenRule(MoveRule):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
-from boundscope.bounds.operators.relaxation import Backward
+from boundscope.bounds.operators.relaxation import Parts
 from boundscope.network.operators.linear import CONVOLUTIONS, ConvTranspose
 from boundscope.network.operators.window import split_pads, torch_pads
 
@@ -55,10 +54,10 @@ class ConvTransposeRule(Rule[ConvTranspose]):
     def constant_error(self, view: NodeView[ConvTranspose]) -> Tensor | None:
         return self.magnitude(view)[0]
 
-    def backward(self, view: NodeView[ConvTranspose], rows: tuple[Tensor | None, ...]) -> Backward:
+    def backward(self, view: NodeView[ConvTranspose], rows: tuple[Tensor | None, ...]) -> Parts:
         (coefficients,) = rows
         assert coefficients is not None
-        weight, bias, op = self._weight(view), view.constant(2), view.op
+        weight, op = self._weight(view), view.op
         flat = coefficients.reshape(-1, *coefficients.shape[2:])  # rows and batch as one batch
         # What was cut off the full result has no coefficients, and what was added to it no weights.
         begins, ends = split_pads(op.pads)
@@ -66,8 +65,4 @@ class ConvTransposeRule(Rule[ConvTranspose]):
         full = F.pad(flat, torch_pads(begins, uncut))
         convolve = CONVOLUTIONS[len(op.kernel_shape)]
         carried = convolve(full, weight, None, op.strides, 0, op.dilations, op.group)
-        constant = None
-        if bias is not None:
-            sums = flat.flatten(2).sum(2, dtype=torch.float64)
-            constant = (sums @ bias.double()).reshape(coefficients.shape[0], -1).sum(1)
-        return (carried.reshape(coefficients.shape[0], *view.interval(0).lower.shape), None, None), constant
+        return (carried.reshape(coefficients.shape[0], *view.interval(0).lower.shape), None, None)

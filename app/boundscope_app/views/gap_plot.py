@@ -143,9 +143,7 @@ class GapPlot:
             name = clause_name(*key, choice.single_case)
             said = f"margin ≥ {number(lower, 4)}"
             if lower is None:
-                said = "no lower bound yet" + (
-                    "" if upper is None else f"; margin ≤ {number(upper, 4)} was seen"
-                )
+                said = "no bound yet" if upper is None else f"margin ≤ {number(upper, 4)} seen"
             parts.append((f"Worst: {name}, {said}", theme.text))
         bad = model.bad(choice.shown)
         if bad:

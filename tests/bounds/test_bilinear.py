@@ -14,76 +14,30 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.backward import BackwardPass
-from boundscope.bounds.context import BoxContext
 from boundscope.bounds.operators import bilinear
 from boundscope.errors import BoundError
 from boundscope.network import load_network
 from boundscope.network.graph import Network
-from boundscope.properties.types import Box, LinearConstraint
+from boundscope.properties.types import LinearConstraint
 from boundscope.protocol import Arithmetic, Method
-from boundscope.sharding.weights import WholeWeights
+from support.enclosure import (
+    METHODS,
+    assert_contains,
+    box_around,
+    box_of,
+    corners_and_points,
+    engine_of,
+    values_at,
+)
 from support.models import save
 
-METHODS = [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN]
 SETTINGS = settings(
     max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-def engine_of(network: Network, **options: object) -> BoundEngine:
-    ledger = MemoryLedger()
-    weights = WholeWeights(network.constants, ledger, torch.device("cpu"), torch.float64)
-    return BoundEngine(network, weights, ledger, **options)  # type: ignore[arg-type]
-
-
-def box_of(lower: Sequence[float], upper: Sequence[float]) -> Box:
-    low, high = np.array(lower, dtype=float), np.array(upper, dtype=float)
-    return Box(tuple(map(repr, low.tolist())), tuple(map(repr, high.tolist())), low, high)
-
-
-def box_around(centre: np.ndarray, radius: float) -> Box:
-    return box_of((centre - radius).tolist(), (centre + radius).tolist())
-
-
-def points(box: Box, count: int, seed: int, dtype: torch.dtype) -> list[np.ndarray]:
-    """Random points of the box, every other one a corner; representable in `dtype`."""
-    random = np.random.default_rng(seed)
-    found = []
-    for trial in range(count):
-        share = random.random(len(box.lower))
-        point = box.lower + (share.round() if trial % 2 else share) * (box.upper - box.lower)
-        if dtype == torch.float32:
-            point = np.clip(point.astype(np.float32), box.lower, box.upper)
-        found.append(point)
-    return found
-
-
-def values(network: Network, point: np.ndarray, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    seen: dict[str, torch.Tensor] = {}
-    (info,) = network.inputs
-    network.evaluate(
-        {info.name: torch.from_numpy(point).reshape(info.shape).to(dtype)},
-        visit=lambda node, outputs: seen.update(zip(node.outputs, outputs, strict=False)),
-    )
-    return seen
-
-
-def assert_contains(
-    network: Network, box: Box, method: Method, arithmetic: Arithmetic, seed: int = 0, **options: object
-) -> BoxContext:
-    context = engine_of(network, arithmetic=arithmetic, **options).context(box, method)
-    dtype = torch.float64 if arithmetic is Arithmetic.REAL else torch.float32
-    for point in points(box, 40, seed, dtype):
-        for name, value in values(network, point, dtype).items():
-            interval = context.intervals[name]
-            inside = (interval.lower <= value.double()) & (value.double() <= interval.upper)
-            assert bool(inside.all()), f"{name} leaves its {method} interval"
-    return context
 
 
 def sliced(
@@ -195,8 +149,10 @@ def test_every_choice_of_planes_is_sound(
     one = BackwardPass(context, thetas={"pair": thetas[chooses]})
     bound = one.lower({"y": coefficients.reshape(rows, *out)}, rows)
     least = torch.full((rows,), torch.inf, dtype=torch.float64)
-    for point in points(box, 200, 1, torch.float64):
-        least = torch.minimum(least, coefficients @ values(network, point, torch.float64)["y"].reshape(size))
+    for point in corners_and_points(box, 200, torch.float64, 1):
+        least = torch.minimum(
+            least, coefficients @ values_at(network, point, torch.float64)["y"].reshape(size)
+        )
     assert bool(torch.isfinite(bound).all())
     assert bool((bound <= least).all())
 

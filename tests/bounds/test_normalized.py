@@ -11,50 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.backward import BackwardPass
 from boundscope.errors import BoundError
 from boundscope.network import load_network
 from boundscope.network.graph import Network
-from boundscope.properties.types import Box
 from boundscope.protocol import Arithmetic, Method
-from boundscope.sharding.weights import WholeWeights
+from support.enclosure import METHODS, box_around, corners_and_points, engine_of, values_at
 from support.models import save
-
-METHODS = [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN]
-
-
-def engine_of(network: Network, **options: object) -> BoundEngine:
-    ledger = MemoryLedger()
-    weights = WholeWeights(network.constants, ledger, torch.device("cpu"), torch.float64)
-    return BoundEngine(network, weights, ledger, **options)  # type: ignore[arg-type]
-
-
-def box_around(centre: np.ndarray, radius: float) -> Box:
-    lower, upper = centre - radius, centre + radius
-    return Box(tuple(map(repr, lower.tolist())), tuple(map(repr, upper.tolist())), lower, upper)
-
-
-def points(box: Box, count: int, dtype: torch.dtype) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    found = []
-    for trial in range(count):
-        share = random.random(len(box.lower))
-        point = box.lower + (share.round() if trial % 2 else share) * (box.upper - box.lower)
-        if dtype == torch.float32:
-            point = np.clip(point.astype(np.float32), box.lower, box.upper)
-        found.append(point)
-    return found
-
-
-def values(network: Network, point: np.ndarray, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    seen: dict[str, torch.Tensor] = {}
-    (info,) = network.inputs
-    network.evaluate(
-        {info.name: torch.from_numpy(point).reshape(info.shape).to(dtype)},
-        visit=lambda node, outputs: seen.update(zip(node.outputs, outputs, strict=False)),
-    )
-    return seen
 
 
 def normalised(path: Path, seed: int, axis: int, *, bias: bool = True) -> Network:
@@ -99,8 +62,8 @@ def test_values_lie_inside(
     )
     dtype = torch.float64 if arithmetic is Arithmetic.REAL else torch.float32
     context = engine_of(network, arithmetic=arithmetic).context(box, method)
-    for point in points(box, 40, dtype):
-        for name, value in values(network, point, dtype).items():
+    for point in corners_and_points(box, 40, dtype):
+        for name, value in values_at(network, point, dtype).items():
             interval = context.intervals[name]
             inside = (interval.lower <= value.double()) & (value.double() <= interval.upper)
             assert bool(inside.all()), f"{name} leaves its {method} interval"
@@ -123,8 +86,8 @@ def test_every_choice_of_planes_is_sound(tmp_path: Path, radius: float, choice: 
     assert bool(torch.isfinite(bound).all())
     reach = 3**0.5 * np.abs(network.constants["gamma"]) + np.abs(network.constants["beta"])
     assert bool((context.intervals["n"].magnitude.numpy() <= reach + 1e-4).all())
-    for point in points(box, 200, torch.float64):
-        value = rows.flatten(1) @ values(network, point, torch.float64)["n"].flatten()
+    for point in corners_and_points(box, 200, torch.float64):
+        value = rows.flatten(1) @ values_at(network, point, torch.float64)["n"].flatten()
         assert bool((bound <= value).all())
 
 
@@ -137,7 +100,10 @@ def test_the_gap_falls_with_the_square_of_the_width(tmp_path: Path) -> None:
         context = engine_of(network).context(box, Method.CROWN)
         bound = BackwardPass(context).lower({"y": torch.eye(8, dtype=torch.float64).reshape(8, 2, 2, 2)}, 8)
         seen = torch.stack(
-            [values(network, point, torch.float64)["y"] for point in points(box, 4000, torch.float64)]
+            [
+                values_at(network, point, torch.float64)["y"]
+                for point in corners_and_points(box, 4000, torch.float64)
+            ]
         )
         gaps.append(float((seen.amin(0).flatten() - bound).max()))
     assert 0 < gaps[1] < gaps[0] / 30

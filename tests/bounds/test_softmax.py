@@ -11,66 +11,19 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.backward import BackwardPass
-from boundscope.bounds.context import BoxContext
 from boundscope.network import load_network
 from boundscope.network.graph import Network
-from boundscope.properties.types import Box
 from boundscope.protocol import Arithmetic, Method
-from boundscope.sharding.weights import WholeWeights
+from support.enclosure import METHODS, assert_contains, box_of, corners_and_points, engine_of, values_at
 from support.models import save
 
-METHODS = [Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN]
 SETTINGS = settings(
     max_examples=4,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-
-
-def engine_of(network: Network, **options: object) -> BoundEngine:
-    ledger = MemoryLedger()
-    weights = WholeWeights(network.constants, ledger, torch.device("cpu"), torch.float64)
-    return BoundEngine(network, weights, ledger, **options)  # type: ignore[arg-type]
-
-
-def box_of(lower: np.ndarray, upper: np.ndarray) -> Box:
-    return Box(tuple(map(repr, lower.tolist())), tuple(map(repr, upper.tolist())), lower, upper)
-
-
-def points(box: Box, count: int, dtype: torch.dtype) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    found = []
-    for trial in range(count):
-        share = random.random(len(box.lower))
-        point = box.lower + (share.round() if trial % 2 else share) * (box.upper - box.lower)
-        if dtype == torch.float32:
-            point = np.clip(point.astype(np.float32), box.lower, box.upper)
-        found.append(point)
-    return found
-
-
-def values(network: Network, point: np.ndarray, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    seen: dict[str, torch.Tensor] = {}
-    (info,) = network.inputs
-    network.evaluate(
-        {info.name: torch.from_numpy(point).reshape(info.shape).to(dtype)},
-        visit=lambda node, outputs: seen.update(zip(node.outputs, outputs, strict=False)),
-    )
-    return seen
-
-
-def assert_contains(network: Network, box: Box, method: Method, arithmetic: Arithmetic) -> BoxContext:
-    context = engine_of(network, arithmetic=arithmetic).context(box, method)
-    dtype = torch.float64 if arithmetic is Arithmetic.REAL else torch.float32
-    for point in points(box, 40, dtype):
-        for name, value in values(network, point, dtype).items():
-            interval = context.intervals[name]
-            inside = (interval.lower <= value.double()) & (value.double() <= interval.upper)
-            assert bool(inside.all()), f"{name} leaves its {method} interval"
-    return context
 
 
 def alone(path: Path, op: str, shape: list[int], axis: int, opset: int = 13) -> Network:
@@ -131,8 +84,8 @@ def test_planes_are_sound_for_every_parameter(
     coefficients = torch.from_numpy(random.standard_normal((rows, 2, 4)))
     bound = BackwardPass(context, thetas={op: theta}).lower({"y": coefficients}, rows)
     assert bool(torch.isfinite(bound).all())
-    for point in points(box, 200, torch.float64):
-        value = coefficients.flatten(1) @ values(network, point, torch.float64)["y"].flatten()
+    for point in corners_and_points(box, 200, torch.float64):
+        value = coefficients.flatten(1) @ values_at(network, point, torch.float64)["y"].flatten()
         assert bool((bound <= value + 1e-15 * value.abs()).all())
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds.context import BoxContext
 from boundscope.network import load_network
 from boundscope.network.graph import Network
 from boundscope.properties.types import Box, LinearConstraint
@@ -46,14 +47,30 @@ def network_of(
     return load_network(path)
 
 
-def engine_of(network: Network, arithmetic: Arithmetic = Arithmetic.REAL) -> BoundEngine:
+def engine_of(network: Network, arithmetic: Arithmetic = Arithmetic.REAL, **options: object) -> BoundEngine:
     ledger = MemoryLedger()
     weights = WholeWeights(network.constants, ledger, torch.device("cpu"), torch.float64)
-    return BoundEngine(network, weights, ledger, arithmetic=arithmetic)
+    return BoundEngine(network, weights, ledger, arithmetic=arithmetic, **options)  # type: ignore[arg-type]
 
 
-def box_of(lower: Floats, upper: Floats) -> Box:
-    return Box(tuple(map(repr, lower.tolist())), tuple(map(repr, upper.tolist())), lower, upper)
+def box_of(lower: Sequence[float] | Floats, upper: Sequence[float] | Floats) -> Box:
+    low, high = np.array(lower, dtype=float), np.array(upper, dtype=float)
+    return Box(tuple(map(repr, low.tolist())), tuple(map(repr, high.tolist())), low, high)
+
+
+def box_around(centre: Floats, radius: Floats | float) -> Box:
+    return box_of(centre - radius, centre + radius)
+
+
+def corners_and_points(box: Box, count: int, dtype: torch.dtype, seed: int = 0) -> Iterator[Floats]:
+    """Random points of the box, every other one a corner; representable in `dtype` where the box has such points."""
+    random = np.random.default_rng(seed)
+    for trial in range(count):
+        share = random.random(len(box.lower))
+        point = box.lower + (share.round() if trial % 2 else share) * (box.upper - box.lower)
+        if dtype == torch.float32:
+            point = np.clip(point.astype(np.float32), box.lower, box.upper)
+        yield point
 
 
 def points_of(box: Box, count: int, seed: int, dtype: type[np.floating]) -> Iterator[Floats]:
@@ -83,6 +100,20 @@ def values_at(network: Network, point: Floats, dtype: torch.dtype) -> dict[str, 
         visit=lambda node, outputs: seen.update(zip(node.outputs, outputs, strict=False)),
     )
     return seen
+
+
+def assert_contains(
+    network: Network, box: Box, method: Method, arithmetic: Arithmetic, seed: int = 0, **options: object
+) -> BoxContext:
+    """Every tensor lies in its interval at corners and random points of the box; the context that says so."""
+    context = engine_of(network, arithmetic=arithmetic, **options).context(box, method)
+    dtype = torch.float64 if arithmetic is Arithmetic.REAL else torch.float32
+    for point in corners_and_points(box, 40, dtype, seed):
+        for name, value in values_at(network, point, dtype).items():
+            interval = context.intervals[name]
+            inside = (interval.lower <= value.double()) & (value.double() <= interval.upper)
+            assert bool(inside.all()), f"{name} leaves its {method} interval"
+    return context
 
 
 def assert_holds(

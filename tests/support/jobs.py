@@ -12,6 +12,7 @@ from boundscope.protocol import (
     Event,
     FileRef,
     Method,
+    Precision,
     PropertyFile,
     VerifyJob,
     VerifyResult,
@@ -33,6 +34,7 @@ def verify(
     arithmetic: Arithmetic = Arithmetic.REAL,
     engine: Engine = Engine.NATIVE,
     cross_check: bool = False,
+    precision: Precision = Precision.MIXED,
     emit: Callable[[Event], None] | None = None,
 ) -> VerifyResult:
     job = VerifyJob(
@@ -42,5 +44,6 @@ def verify(
         arithmetic=arithmetic,
         engine=engine,
         cross_check=cross_check,
+        precision=precision,
     )
     return run_verify(job, JobFiles(network, prop), Monitor(emit, timeout_s=120), RankGroup())

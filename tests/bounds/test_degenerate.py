@@ -1,4 +1,4 @@
-"""Boxes of no width, or of next to none: bounds never cross, whichever method and arithmetic; a true crossing is told."""
+"""Boxes of no width, or of next to none: no bounds cross, in any method and arithmetic; a true crossing is told."""
 
 from __future__ import annotations
 

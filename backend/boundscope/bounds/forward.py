@@ -135,11 +135,11 @@ class ForwardPass:
 
     def _remainders(self, rule: Rule[Any], view: NodeView[Any], forms: dict[int, AffineForm]) -> list[Tensor]:
         """|W|·remainder, rounding of everything that the node sums, and what the deployed arithmetic may add."""
-        through = rule.magnitude(_at(view, {index: form.remainder for index, form in forms.items()}))
-        nothing = rule.magnitude(
+        through = rule.spread(_at(view, {index: form.remainder for index, form in forms.items()}))
+        nothing = rule.spread(
             _at(view, {index: torch.zeros_like(form.centre) for index, form in forms.items()})
         )
-        whole = rule.magnitude(_at(view, {index: form.reach for index, form in forms.items()}))
+        whole = rule.spread(_at(view, {index: form.reach for index, form in forms.items()}))
         factor = gamma(2 * rule.terms(view) + 16, ENGINE.unit) * INFLATION
         facts = self._context.facts[view.node.name]
         parts = []
@@ -150,6 +150,8 @@ class ForwardPass:
 
     def _evaluate(self, view: NodeView[Any], values: dict[int, Tensor]) -> tuple[Tensor, ...]:
         arguments = [values.get(index, constant) for index, constant in enumerate(view.constants)]
+        if view.op.only_rounds:  # as float64 numbers stand for real ones here
+            return tuple(value for value in arguments[:1] if value is not None)
         outputs: tuple[Tensor, ...] = view.op.evaluate(arguments)
         return outputs
 

@@ -77,6 +77,8 @@ class Rule(Generic[Op]):
         silent: `backward` only moves or negates coefficients and adds no constant.
         relaxed: the operator is not linear; rows go through a relaxation of it.
         kinked: piecewise linear; elements that `wanted` names are the unstable neurons.
+        final: rows end here, for its relaxation has no slope: only bounds of its inputs decide, and every method but
+            `ibp` takes them backward.
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
     """
 
@@ -85,6 +87,7 @@ class Rule(Generic[Op]):
     silent: bool = False
     relaxed: bool = False
     kinked: bool = False
+    final: bool = False
     limits: tuple[float, float] | None = None
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Op]:
@@ -123,6 +126,10 @@ class Rule(Generic[Op]):
     def magnitude(self, view: NodeView[Op]) -> tuple[Tensor, ...]:
         """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
         raise NotImplementedError
+
+    def spread(self, view: NodeView[Op]) -> tuple[Tensor, ...]:
+        """|W||x| + |b| of each output element, also where `magnitude` leaves out what is never rounded."""
+        return self.magnitude(view)
 
     def constant_error(self, view: NodeView[Op]) -> Tensor | None:
         """How far the output can be off when the node's constants are off by as much as `view.constants` say.

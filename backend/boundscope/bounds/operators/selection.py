@@ -31,6 +31,9 @@ class IdentityRule(Rule[Operator]):
     def interval(self, view: NodeView[Operator]) -> tuple[Interval, ...]:
         return (view.interval(0),)
 
+    def magnitude(self, view: NodeView[Operator]) -> tuple[Tensor, ...]:
+        return (view.interval(0).magnitude,)
+
     def backward(self, view: NodeView[Operator], rows: tuple[Tensor | None, ...]) -> Parts:
         return rows
 
@@ -59,6 +62,9 @@ class CastRule(Rule[Cast]):
         whole = 2.0**24 if view.op.to == torch.float32 else 2.0**53
         rounds = view.op.to.is_floating_point & (magnitude > whole)
         return (torch.where(rounds, magnitude, 0.0),)
+
+    def spread(self, view: NodeView[Cast]) -> tuple[Tensor, ...]:
+        return (view.interval(0).magnitude,)
 
     def backward(self, view: NodeView[Cast], rows: tuple[Tensor | None, ...]) -> Parts:
         return rows

@@ -24,6 +24,7 @@ from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
+from boundscope.network.lowering import with_differences
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
 from boundscope.sharding.ranks import RankGroup
@@ -72,7 +73,7 @@ class BoundEngine:
             precision: `mixed` carries the rows of hidden layers in float32, where the network's weights are float32
                 numbers, and counts that rounding; margins are float64 always.
         """
-        self.network = network
+        self.network = with_differences(network)
         self.weights = weights
         self.ledger = ledger
         self.model = RoundingModel.of(arithmetic)
@@ -182,7 +183,8 @@ class BoundEngine:
         for position, name in enumerate(node.inputs):
             if name not in context.intervals:
                 continue
-            if method in REFINED and name not in refined and context.quality[name] == "loose":
+            backward = method in REFINED or (method is Method.CROWN_IBP and rule.final)
+            if backward and name not in refined and context.quality[name] == "loose":
                 refined.add(name)
                 wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
                 if len(wanted):

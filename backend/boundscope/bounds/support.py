@@ -1,0 +1,157 @@
+"""Blocks of rows that are zero on most of a tensor, carried on the rest alone.
+
+Rows are functions of the distance from a reference point. An element that cannot leave it (a dead neuron, a fixed
+input) needs no coefficient, and a neuron of a convolution reaches a window of the image only.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+class Support:
+    """Where in a tensor of shape [*S] the coefficients of a block of rows may differ from zero."""
+
+    def take(self, values: Tensor) -> Tensor:
+        """The values [*S] there; they broadcast to the block's coefficients."""
+        raise NotImplementedError
+
+    def whole(self, rows: Tensor) -> Tensor:
+        """The block's coefficients with the zeros around them, [R, *S]."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, eq=False)
+class Elements(Support):
+    """The same elements for every row, by flat index [k]; coefficients are [R, k]."""
+
+    index: Tensor
+    shape: tuple[int, ...]
+
+    def take(self, values: Tensor) -> Tensor:
+        return values.reshape(-1)[self.index]
+
+    def whole(self, rows: Tensor) -> Tensor:
+        full = rows.new_zeros(len(rows), math.prod(self.shape))
+        return full.index_copy(1, self.index, rows).reshape(-1, *self.shape)
+
+
+@dataclass(frozen=True, eq=False)
+class Windows(Support):
+    """A window for each row in a tensor of shape (1, C, *spatial); coefficients are [R, C, *size].
+
+    `corners` [R, axes] int64 may lie outside: what a window shows beyond the tensor is zero.
+    """
+
+    shape: tuple[int, ...]
+    corners: Tensor
+    size: tuple[int, ...]
+
+    @cached_property
+    def _pads(self) -> tuple[list[int], list[int]]:
+        """How far windows stick out before and after, by axis."""
+        least, most = (ends.tolist() for ends in torch.aminmax(self.corners, dim=0))
+        before = [max(0, -low) for low in least]
+        after = [
+            max(0, high + window - size)
+            for high, window, size in zip(most, self.size, self.shape[2:], strict=True)
+        ]
+        return before, after
+
+    @cached_property
+    def _index(self) -> tuple[Tensor, ...]:
+        """Of each window's corner in the padded tensor."""
+        return tuple(self.corners[:, axis] + pad for axis, pad in enumerate(self._pads[0]))
+
+    def _padded(self, values: Tensor) -> Tensor:
+        before, after = self._pads
+        pads = [pad for pair in reversed(list(zip(before, after, strict=True))) for pad in pair]
+        return F.pad(values, pads) if any(pads) else values
+
+    def _views(self, padded: Tensor) -> Tensor:
+        """All windows of [C, *padded] as a view [*positions, C, *size]."""
+        axes = len(self.size)
+        for axis, size in enumerate(self.size):
+            padded = padded.unfold(1 + axis, size, 1)
+        return padded.permute(*range(1, 1 + axes), 0, *range(1 + axes, 1 + 2 * axes))
+
+    def take(self, values: Tensor) -> Tensor:
+        return self._views(self._padded(values.reshape(self.shape[1:])))[self._index]
+
+    def inside(self, rows: Tensor) -> Tensor:
+        """The coefficients with zeros where a window sticks out."""
+        if not any(map(any, self._pads)):
+            return rows
+        return rows * self.take_plane(rows.new_ones(self.shape[2:]))
+
+    def take_plane(self, values: Tensor) -> Tensor:
+        """The values [*spatial], the same for all channels: [R, 1, *size]."""
+        return self._views(self._padded(values[None]))[self._index]
+
+    def whole(self, rows: Tensor) -> Tensor:
+        before, after = self._pads
+        sizes = [b + size + a for b, size, a in zip(before, self.shape[2:], after, strict=True)]
+        full = rows.new_zeros(len(rows), *sizes, self.shape[1])
+        # Channels last: each place of a window is then one run of memory.
+        axes, count = len(self.size), len(rows)
+        index = [torch.arange(count, device=rows.device).reshape(-1, *[1] * axes)]
+        for axis, size in enumerate(self.size):
+            steps = torch.arange(size, device=rows.device).reshape(-1, *[1] * (axes - axis - 1))
+            index.append(self._index[axis].reshape(-1, *[1] * axes) + steps)
+        full[tuple(index)] = rows.movedim(1, -1)
+        inner = [slice(b, b + size) for b, size in zip(before, self.shape[2:], strict=True)]
+        return full[(slice(None), *inner)].movedim(-1, 1).reshape(count, *self.shape)
+
+    @property
+    def share(self) -> float:
+        """Part of the tensor that one window covers; above 1 where it is the larger."""
+        return math.prod(self.size) / math.prod(self.shape[2:])
+
+    def joined(self, other: Windows) -> tuple[Windows, list[int], list[int]] | None:
+        """Windows that hold those of both, and the pads (as F.pad takes them) that bring each one's coefficients
+        there; None where the rows differ in how theirs lie to each other."""
+        shift = other.corners - self.corners
+        if len(shift) > 1 and not bool((shift == shift[0]).all()):
+            return None
+        size, mine, others = [], [], []
+        for axis, step in enumerate(shift[0].tolist()):
+            low, high = min(0, step), max(self.size[axis], step + other.size[axis])
+            size.append(high - low)
+            mine.append((-low, high - self.size[axis]))
+            others.append((step - low, high - step - other.size[axis]))
+        corners = self.corners + shift[0].clamp(max=0)
+        flat = ([pad for pair in reversed(pairs) for pad in pair] for pairs in (mine, others))
+        return (Windows(self.shape, corners, tuple(size)), *flat)
+
+
+@dataclass(frozen=True)
+class Block:
+    """Coefficients of R rows at one tensor: [R, *S], or on a part of the tensor in that part's own form."""
+
+    rows: Tensor
+    support: Support | None = None
+
+    def whole(self) -> Tensor:
+        return self.rows if self.support is None else self.support.whole(self.rows)
+
+    def take(self, values: Tensor) -> Tensor:
+        """Values [*S] of the tensor as they meet these coefficients."""
+        return values if self.support is None else self.support.take(values)
+
+
+def added(a: Block, b: Block) -> Block:
+    """The sum of two blocks of the same rows at the same tensor."""
+    if a.support is b.support:
+        return Block(a.rows + b.rows, a.support)
+    if isinstance(a.support, Windows) and isinstance(b.support, Windows):
+        joined = a.support.joined(b.support)
+        if joined is not None:
+            windows, mine, others = joined
+            return Block(F.pad(a.rows, mine) + F.pad(b.rows, others), windows)
+    return Block(a.whole() + b.whole())

@@ -1,4 +1,7 @@
-// scalar.h, 16 elements at a time. Included once per target.
+// Rounding of float32 results in float64 lanes: exact.h on whole vectors. Included once per target.
+//
+// An operation on float32 operands is done in float64, where a product is exact and any other result is off by at most
+// 2^-30 of a float32 ulp; `error` has the sign of what the float64 lacks (exact result minus float64).
 
 #if defined(PRISM_SRC_ROUNDING_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PRISM_SRC_ROUNDING_INL_H_
@@ -7,129 +10,158 @@
 #define PRISM_SRC_ROUNDING_INL_H_
 #endif
 
+#include <cmath>
+
+#include "exact.h"
 #include "random-inl.h"
-#include "scalar.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace prism {
 namespace HWY_NAMESPACE {
 
-#if PRISM_VECTORS
+using MCarrier = hn::Mask<DCarrier>;
 
-// At most 16 lanes, so that every target walks through a group in the same order.
-using DF = hn::CappedTag<float, kGroup>;
-using DI = hn::RebindToSigned<DF>;
-using DU = hn::RebindToUnsigned<DF>;
-// The carrier: float64 lanes, and the float32 and 32-bit lanes that fill them.
-using DCarrier = hn::CappedTag<double, kGroup / 2>;
-using DImage = hn::RebindToUnsigned<DCarrier>;
-using DNarrow = hn::Rebind<float, DCarrier>;
-using DWord = hn::Rebind<std::uint32_t, DCarrier>;
-
-template <class V>
-HWY_INLINE V CanonicalNan(V x) {
-  const hn::DFromV<V> d;
-  const auto nan = hn::BitCast(d, hn::Set(hn::RebindToUnsigned<decltype(d)>(), kCanonicalNan));
-  return hn::IfThenElse(hn::IsNaN(x), nan, x);
-}
-
-HWY_INLINE void AddNearestGroup(const float* a, const float* b, float* sum) {
-  const DF d;
-  for (std::size_t i = 0; i < kGroup; i += hn::Lanes(d)) {
-    hn::StoreU(CanonicalNan(hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, b + i))), d, sum + i);
-  }
-}
-
-HWY_INLINE hn::Vec<DNarrow> RoundCarrier(hn::Vec<DCarrier> x, hn::Vec<DImage> random) {
-  const DImage image;
-  const auto moved = hn::Add(hn::BitCast(image, x), random);
-  const auto cut = hn::And(moved, hn::Set(image, ~kDroppedMask));
-  return hn::DemoteTo(DNarrow(), hn::BitCast(DCarrier(), cut));
-}
-
-// A vector that holds a NaN or a sum near or beyond the largest float32: all that AddStochastic guards.
-HWY_NOINLINE hn::Vec<DNarrow> RoundCarrierGuarded(hn::Vec<DCarrier> x, hn::Vec<DImage> random) {
-  const DCarrier d;
-  const DImage image;
-  const auto half = hn::Set(image, std::uint64_t{1} << (kDroppedBits - 1));
-  const auto beyond = hn::Gt(hn::Abs(x), hn::Set(d, static_cast<double>(kLargest)));
-  const auto guarded = hn::IfThenElse(hn::RebindMask(image, beyond), half, random);
-  return CanonicalNan(RoundCarrier(x, guarded));
-}
-
-HWY_INLINE void AddStochasticGroup(const float* a, const float* b, float* sum, const std::uint32_t* words) {
-  const DCarrier d;
-  const DNarrow narrow;
-  const hn::RebindToSigned<DNarrow> bits;
-  constexpr std::size_t kParts = kGroup / hn::MaxLanes(DCarrier());
-  hn::Vec<DCarrier> x[kParts];
-  hn::Vec<DImage> random[kParts];
-  hn::Vec<DNarrow> rounded[kParts];
-  auto greatest = hn::Zero(bits);
-  for (std::size_t part = 0; part < kParts; ++part) {
-    const std::size_t i = part * hn::Lanes(d);
-    x[part] = hn::Add(hn::PromoteTo(d, hn::LoadU(narrow, a + i)), hn::PromoteTo(d, hn::LoadU(narrow, b + i)));
-    random[part] = hn::PromoteTo(DImage(), hn::ShiftRight<32 - kDroppedBits>(hn::Load(DWord(), words + i)));
-    rounded[part] = RoundCarrier(x[part], random[part]);
-    greatest = hn::Max(greatest, hn::BitCast(bits, hn::Abs(rounded[part])));
-  }
-  // As integers, NaN and infinity are greater than the largest float32.
-  const auto largest = hn::BitCast(bits, hn::Set(narrow, kLargest));
-  if (HWY_UNLIKELY(!hn::AllTrue(bits, hn::Lt(greatest, largest)))) {
-    for (std::size_t part = 0; part < kParts; ++part) {
-      rounded[part] = RoundCarrierGuarded(x[part], random[part]);
-    }
-  }
-  for (std::size_t part = 0; part < kParts; ++part) {
-    hn::StoreU(rounded[part], narrow, sum + part * hn::Lanes(d));
-  }
-}
-
-// `bit` has the one bit set that decides for this group.
-HWY_INLINE void AddUpDownGroup(const float* a, const float* b, float* sum, const std::uint32_t* words,
-                               hn::Vec<DU> bit) {
-  const DF d;
-  const DI di;
-  constexpr std::size_t kParts = kGroup / hn::MaxLanes(DF());
-  hn::Vec<DF> nearest[kParts];
-  hn::Vec<DF> result[kParts];
-  auto greatest = hn::Zero(di);
-  for (std::size_t part = 0; part < kParts; ++part) {
-    const std::size_t i = part * hn::Lanes(d);
-    nearest[part] = hn::Add(hn::LoadU(d, a + i), hn::LoadU(d, b + i));
-    greatest = hn::Max(greatest, hn::BitCast(di, hn::Abs(nearest[part])));
-    const auto away = hn::RebindMask(di, hn::TestBit(hn::Load(DU(), words + i), bit));
-    const auto step = hn::IfThenElse(away, hn::Set(di, 1), hn::Set(di, -1));
-    const auto moved = hn::BitCast(d, hn::Add(hn::BitCast(di, nearest[part]), step));
-    result[part] = hn::IfThenElse(hn::Eq(nearest[part], hn::Zero(d)), nearest[part], moved);
-  }
-  // As integers, NaN and infinity are greater than the largest float32.
-  const auto largest = hn::BitCast(di, hn::Set(d, kLargest));
-  if (HWY_UNLIKELY(!hn::AllFalse(di, hn::Gt(greatest, largest)))) {
-    for (std::size_t part = 0; part < kParts; ++part) {
-      const auto finite = hn::Le(hn::Abs(nearest[part]), hn::Set(d, kLargest));
-      result[part] = CanonicalNan(hn::IfThenElse(finite, result[part], nearest[part]));
-    }
-  }
-  for (std::size_t part = 0; part < kParts; ++part) hn::StoreU(result[part], d, sum + part * hn::Lanes(d));
-}
-
+// Fused on every target.
+template <class D, class V = hn::Vec<D>>
+HWY_INLINE V Fma(D d, V a, V b, V c) {
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(d, std::fma(hn::GetLane(a), hn::GetLane(b), hn::GetLane(c)));
 #else
-
-inline void AddNearestGroup(const float* a, const float* b, float* sum) {
-  for (int i = 0; i < kGroup; ++i) sum[i] = AddNearest(a[i], b[i]);
+  (void)d;
+  return hn::MulAdd(a, b, c);
+#endif
 }
 
-inline void AddStochasticGroup(const float* a, const float* b, float* sum, const std::uint32_t* words) {
-  for (int i = 0; i < kGroup; ++i) sum[i] = AddStochastic(a[i], b[i], words[i]);
+// What rounding to `precision` bits needs, computed once.
+struct NarrowFormat {
+  explicit NarrowFormat(int precision)
+      : bits(precision == 0 ? 24 : precision),
+        dropped(53 - bits),
+        largest((2 - std::ldexp(1.0, 1 - bits)) * 0x1p127),
+        overflow((2 - std::ldexp(1.0, -bits)) * 0x1p127),
+        smallest(std::ldexp(1.0, -126 - bits + 1)) {}
+
+  int bits;
+  int dropped;      // of a float64's significand bits
+  double largest;
+  double overflow;  // from here on a result is infinite
+  double smallest;  // the spacing of the subnormal numbers
+};
+
+// The float64 and what it lacks.
+struct Carried {
+  VCarrier value;
+  VCarrier error;
+};
+
+HWY_INLINE Carried CarrySum(VCarrier a, VCarrier b) {
+  const VCarrier sum = hn::Add(a, b);
+  const VCarrier b_part = hn::Sub(sum, a);
+  const VCarrier error = hn::Add(hn::Sub(a, hn::Sub(sum, b_part)), hn::Sub(b, b_part));
+  return {sum, error};
 }
 
-inline void AddUpDownGroup(const float* a, const float* b, float* sum, const std::uint32_t* words,
-                           std::uint32_t bit) {
-  for (int i = 0; i < kGroup; ++i) sum[i] = AddUpDown(a[i], b[i], (words[i] & bit) != 0);
+HWY_INLINE Carried CarryFma(VCarrier a, VCarrier b, VCarrier c) { return CarrySum(hn::Mul(a, b), c); }
+
+HWY_INLINE Carried CarryQuotient(VCarrier a, VCarrier b) {
+  const DCarrier d;
+  const VCarrier quotient = hn::Div(a, b);
+  const VCarrier rest = Fma(d, hn::Neg(quotient), b, a);
+  return {quotient, hn::Xor(rest, hn::And(b, hn::SignBit(d)))};
 }
 
-#endif  // PRISM_VECTORS
+HWY_INLINE Carried CarrySqrt(VCarrier a) {
+  const DCarrier d;
+  const VCarrier root = hn::Sqrt(a);
+  return {root, Fma(d, hn::Neg(root), root, a)};
+}
+
+// Positive `x` with its last bit set where it is not exact: truncation and ties then see what it lacks.
+HWY_INLINE VImage RoundedToOdd(VCarrier x, VCarrier error) {
+  const DCarrier d;
+  const DImage image;
+  const VImage bits = hn::BitCast(image, x);
+  const VImage one = hn::Set(image, 1);
+  const auto below = hn::RebindMask(image, hn::Lt(error, hn::Zero(d)));
+  const auto exact = hn::RebindMask(image, hn::Eq(error, hn::Zero(d)));
+  const VImage cut = hn::Sub(bits, hn::IfThenElseZero(below, one));
+  return hn::IfThenElse(exact, bits, hn::Or(cut, one));
+}
+
+HWY_INLINE VImage NearestImage(VImage bits, const NarrowFormat& format) {
+  const DImage image;
+  const VImage odd = hn::And(hn::ShiftRightSame(bits, format.dropped), hn::Set(image, 1));
+  const VImage half = hn::Set(image, (std::uint64_t{1} << (format.dropped - 1)) - 1);
+  const VImage mask = hn::Set(image, ~((std::uint64_t{1} << format.dropped) - 1));
+  return hn::And(hn::Add(hn::Add(bits, half), odd), mask);
+}
+
+HWY_INLINE VCarrier CanonicalNan64() {
+  return hn::BitCast(DCarrier(), hn::Set(DImage(), kCanonicalNan64));
+}
+
+// One result a lane, a float32 of the format's precision as a float64, infinity beyond. `bits29`: see stream.h;
+// `bit`: the sign bit of each lane is the lane's bit.
+template <Mode kMode>
+HWY_INLINE VCarrier RoundNarrow(const Carried& x, VImage bits29, VCarrier bit, const NarrowFormat& format) {
+  const DCarrier d;
+  const DImage image;
+  const VCarrier sign = hn::And(x.value, hn::SignBit(d));
+  const VCarrier magnitude = hn::Abs(x.value);
+  const VCarrier smallest_normal = hn::Set(d, 0x1p-126);
+  const VCarrier bias = hn::IfThenElseZero(hn::Lt(magnitude, smallest_normal), smallest_normal);
+  const VImage unit = hn::Set(image, std::uint64_t{1} << format.dropped);
+  const VImage mask = hn::Set(image, ~((std::uint64_t{1} << format.dropped) - 1));
+  const VCarrier infinity = hn::Set(d, std::numeric_limits<double>::infinity());
+  VCarrier result;
+  if constexpr (kMode == Mode::kStochastic) {
+    // A random number below the dropped bits carries with probability dropped bits / 2^dropped.
+    const VImage half = hn::Set(image, std::uint64_t{1} << (format.dropped - 1));
+    const auto past = hn::RebindMask(image, hn::Gt(magnitude, hn::Set(d, format.largest)));
+    const VImage random = hn::IfThenElse(past, half, hn::ShiftLeftSame(bits29, format.dropped - 29));
+    const VImage moved = hn::Add(hn::BitCast(image, hn::Add(magnitude, bias)), random);
+    result = hn::Sub(hn::BitCast(d, hn::And(moved, mask)), bias);
+  } else {
+    const VCarrier odd = hn::BitCast(d, RoundedToOdd(magnitude, hn::Xor(x.error, sign)));
+    const VCarrier biased = hn::Add(odd, bias);
+    const VImage bits = RoundedToOdd(biased, hn::Sub(odd, hn::Sub(biased, bias)));
+    const VCarrier nearest = hn::Sub(hn::BitCast(d, NearestImage(bits, format)), bias);
+    const auto beyond = hn::Ge(nearest, hn::Set(d, 0x1p128));
+    if constexpr (kMode == Mode::kNearest) {
+      result = nearest;
+    } else if constexpr (kMode == Mode::kUpDown) {
+      const auto toward = hn::MaskFromVec(hn::BitCast(d, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<DCarrier>(), bit))));
+      const VCarrier least = hn::Set(d, format.smallest);
+      const VImage nearest_bits = hn::BitCast(image, nearest);
+      const VCarrier down = hn::IfThenElse(hn::Le(nearest, smallest_normal), hn::Sub(nearest, least),
+                                           hn::BitCast(d, hn::Sub(nearest_bits, unit)));
+      const VCarrier up = hn::IfThenElse(hn::Lt(nearest, smallest_normal), hn::Add(nearest, least),
+                                         hn::BitCast(d, hn::Add(nearest_bits, unit)));
+      result = hn::IfThenElse(toward, down, up);
+      result = hn::IfThenElse(hn::Eq(nearest, hn::Zero(d)), nearest, result);
+    } else {
+      // Down is towards zero where x is positive.
+      const auto toward = hn::MaskFromVec(hn::BitCast(
+          d, hn::BroadcastSignBit(hn::BitCast(hn::RebindToSigned<DCarrier>(), hn::Xor(bit, sign)))));
+      const VImage room = hn::IfThenElse(hn::RebindMask(image, toward), hn::Zero(image), hn::Not(mask));
+      result = hn::Sub(hn::BitCast(d, hn::And(hn::Add(bits, room), mask)), bias);
+      result = hn::Min(result, hn::Set(d, format.largest));
+    }
+    result = hn::IfThenElse(beyond, infinity, result);
+  }
+  result = hn::IfThenElse(hn::Ge(result, hn::Set(d, 0x1p128)), infinity, result);
+  // Zero and infinity stay as they are; there, what was computed above has no meaning.
+  const auto stays = hn::Or(hn::Eq(magnitude, hn::Zero(d)), hn::Eq(magnitude, infinity));
+  result = hn::IfThenElse(stays, magnitude, result);
+  return hn::IfThenElse(hn::IsNaN(x.value), CanonicalNan64(), hn::Or(result, sign));
+}
+
+// SR of a result that is known to be a normal number of full precision below overflow, or a float32.
+HWY_INLINE VCarrier RoundCarrier(VCarrier x, VImage bits29) {
+  const DImage image;
+  constexpr std::uint64_t kMask = ~((std::uint64_t{1} << 29) - 1);
+  return hn::BitCast(DCarrier(), hn::And(hn::Add(hn::BitCast(image, x), bits29), hn::Set(image, kMask)));
+}
 
 }  // namespace HWY_NAMESPACE
 }  // namespace prism

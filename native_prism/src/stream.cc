@@ -70,23 +70,16 @@ State Round(const State& state, const Pair& key) {
   return out;
 }
 
-State LastRound(const State& state, const Pair& key) {
-  State out = Columns(key);
-  for (int column = 0; column < 4; ++column) {
-    for (int row = 0; row < 4; ++row) {
-      out[column] ^= std::uint32_t{kSbox[Shifted(state, column, row)]} << (8 * row);
-    }
-  }
-  return out;
-}
-
 }  // namespace
 
-std::array<std::uint32_t, kWordsPerBlock> ScalarBlock(const RoundKeys& keys, std::uint64_t block,
-                                                      std::uint64_t operation) {
-  State state = Columns({block ^ keys[0].low, operation ^ keys[0].high});
-  for (int round = 1; round < kRounds; ++round) state = Round(state, keys[round]);
-  return LastRound(state, keys[kRounds]);
+TileArray ScalarTile(const Stream& stream, std::uint64_t tile) {
+  TileArray words{};
+  for (int block = 0; block < kBlocksPerTile; ++block) {
+    State state = Columns(Counter(stream, tile * kBlocksPerTile + static_cast<std::uint64_t>(block)));
+    for (const Pair& key : stream.keys) state = Round(state, key);
+    for (int i = 0; i < kWordsPerBlock; ++i) words[static_cast<std::size_t>(block * kWordsPerBlock + i)] = state[i];
+  }
+  return words;
 }
 
 }  // namespace prism

@@ -1,7 +1,13 @@
-// Stochastic arithmetic on arrays of float32.
+// Stochastic arithmetic on arrays of float32 and float64.
 //
-// The bits of a result depend on the operands and on the four numbers of the draw (seed, sample, operation,
-// element index), and on nothing else: not on the vector width, the split of the array or the thread.
+// The bits of a result depend on the operands, on the shape of the operation and on the numbers of the rounding
+// (seed, sample, operation, and the element's own place), and on nothing else: not on the vector width, the split
+// of a batch or the number of threads. Nor does the caller's floating-point environment (rounding direction,
+// flush-to-zero) matter, and it does not change. A NaN result is always the quiet NaN 0x7FC00000 (float32) or
+// 0x7FF8000000000000 (float64).
+//
+// Every function throws std::invalid_argument where the rounding is not as described, where an argument is out of
+// its range, or where the environment variable BOUNDSCOPE_PRISM_TARGET names no usable target.
 
 #ifndef PRISM_PRISM_H_
 #define PRISM_PRISM_H_
@@ -13,32 +19,33 @@
 
 namespace prism {
 
-// With x the exact real result of the operation:
+// With x the exact real result of one operation on floating-point operands, and floats those of the precision asked for:
 enum class Mode : int {
   // x rounded to nearest, ties to even.
   kNearest = 0,
-  // x where it is a float32, else one of its two float32 neighbours, the upper one with probability
-  // (x - lower) / (upper - lower), to within 2^-29. A result beyond the largest float32 is as in kNearest.
+  // SR: x where it is a float, else one of its two neighbours, the upper one with probability
+  // (x - lower) / (upper - lower), to within 2^-29. A result beyond the largest float is as in kNearest.
   kStochastic = 1,
-  // x rounded to nearest, then the next float32 above or below, each with probability 1/2. Zero, infinities
+  // UD: x rounded to nearest, then the next float above or below, each with probability 1/2. Zero, infinities
   // and NaN stay.
   kUpDown = 2,
+  // RR: x where it is a float, else one of its two neighbours, each with probability 1/2. A result beyond the
+  // largest float is as in kNearest.
+  kRandom = 3,
 };
 
-// What the random words of one operation on one array are keyed by.
-struct Draw {
+struct Rounding {
+  Mode mode = Mode::kNearest;
+  // Significand bits of a result, the hidden one included: 2 to 24 for float32, 2 to 53 for float64; 0 for all of them.
+  // The exponents stay those of the type.
+  int precision = 0;
   std::uint64_t seed = 0;
   std::uint64_t sample = 0;
+  // Below 2^56. Operations of one sample that share it share their random words.
   std::uint64_t operation = 0;
+  // The most threads that a call uses, the caller's own included.
+  int threads = 1;
 };
-
-// sum[i] = a[i] + b[i] for i < count, rounded by `mode`. Element i uses the random word of index `first` + i,
-// so that a part of an array gives the same bits as the whole. `sum` may be `a` or `b` but must not overlap
-// them otherwise. A NaN result is always the quiet NaN 0x7FC00000. The caller's floating-point environment
-// (rounding direction, flush-to-zero) neither matters nor changes. Throws std::invalid_argument where the
-// environment variable BOUNDSCOPE_PRISM_TARGET names no usable target.
-void Add(const float* a, const float* b, float* sum, std::size_t count, Mode mode, const Draw& draw,
-         std::uint64_t first = 0);
 
 // The targets (instruction sets, in Highway's names) that are compiled in and that this CPU has, best first.
 std::vector<std::string> Targets();

@@ -1,0 +1,3 @@
+#include "bindings.h"
+
+void RegisterNormalize(py::module_&) {}

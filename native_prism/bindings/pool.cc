@@ -1,0 +1,3 @@
+#include "bindings.h"
+
+void RegisterPool(py::module_&) {}

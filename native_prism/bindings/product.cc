@@ -1,0 +1,3 @@
+#include "bindings.h"
+
+void RegisterProduct(py::module_&) {}

@@ -1,0 +1,3 @@
+#include "bindings.h"
+
+void RegisterReduce(py::module_&) {}

@@ -219,6 +219,7 @@ class BoxContext:
         with self.view(node) as view:
             enclosure = rule.enclose(view)
             deployed, own = self._forward_slack(rule, view, enclosure.magnitudes)
+            kept_sign = rule.never_negative(view)
             if not rule.relaxed:
                 references = self._linear_references(view)
         qualities = [self.quality[name] for name in node.inputs if name in self.quality]
@@ -229,6 +230,10 @@ class BoxContext:
                 continue
             if added is not None and rounded is not None:
                 interval = interval.widened(added + rounded)
+            if kept_sign is not None:
+                interval = Interval(
+                    torch.where(kept_sign, interval.lower.clamp(min=0), interval.lower), interval.upper
+                )
             if rule.limits is not None:
                 interval = self._limited(interval, rule.limits)
             if self.network.tensors[name].dtype.kind != "f":

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule
+from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule, same_sign
 from boundscope.bounds.operators.relaxation import Parts, sum_to
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
@@ -52,6 +52,10 @@ class _SumRule(Rule[Add | Sub]):
         if self.sign < 0:
             other_low, other_high = -other_high, -other_low
         return (Interval(low + other_low, high + other_high),)
+
+    def never_negative(self, view: NodeView[Add | Sub]) -> Tensor:
+        (low, _), (other_low, other_high) = _ends(view, 0), _ends(view, 1)
+        return (low >= 0) & ((other_low >= 0) if self.sign > 0 else (other_high <= 0))
 
     def magnitude(self, view: NodeView[Add | Sub]) -> tuple[Tensor, ...]:
         (low, high), (other_low, other_high) = _ends(view, 0), _ends(view, 1)
@@ -109,6 +113,12 @@ class _ScaleRule(Rule[Mul | Div]):
 
     def _moved(self, view: NodeView[Mul | Div], value: Tensor) -> Tensor:
         return value * self._scale(view)
+
+    def never_negative(self, view: NodeView[Mul | Div]) -> Tensor:
+        index = view.perturbed[0]
+        fixed = view.constant(1 - index)
+        assert fixed is not None
+        return same_sign(view.interval(index), Interval.point(fixed))
 
     def interval(self, view: NodeView[Mul | Div]) -> tuple[Interval, ...]:
         x = view.interval(view.perturbed[0])

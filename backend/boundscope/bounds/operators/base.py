@@ -127,6 +127,13 @@ class Rule(Generic[Op]):
         """Sum of the absolute values of the terms of each output element, at their largest: |W||x| + |b|."""
         raise NotImplementedError
 
+    def never_negative(self, view: NodeView[Op]) -> Tensor | None:
+        """Boolean *S_out: elements that no rounding makes negative, for nothing negative is summed on the way to them.
+
+        None where the rule cannot tell, or tells by its `limits` or by being `exact`.
+        """
+        return None
+
     def spread(self, view: NodeView[Op]) -> tuple[Tensor, ...]:
         """|W||x| + |b| of each output element, also where `magnitude` leaves out what is never rounded."""
         return self.magnitude(view)

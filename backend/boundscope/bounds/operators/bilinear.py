@@ -38,6 +38,11 @@ def corners(x: Interval, y: Interval) -> Interval:
     return Interval(low, high)
 
 
+def same_sign(x: Interval, y: Interval) -> Tensor:
+    """Whether a product or a quotient is at least zero for sure, of intervals that broadcast to it."""
+    return ((x.lower >= 0) & (y.lower >= 0)) | ((x.upper <= 0) & (y.upper <= 0))
+
+
 def preferred(x: Interval, y: Interval) -> tuple[Tensor, Tensor]:
     """A choice between the planes below, and above, for intervals that broadcast to the products.
 
@@ -97,6 +102,12 @@ class ProductRule(Rule[Mul]):
             straddles = (x.lower < 0) & (x.upper > 0)
             return (Interval(torch.where(straddles, 0.0, ends), interval.upper),)
         return (interval,)
+
+    def never_negative(self, view: NodeView[Mul]) -> Tensor:
+        x, y = view.interval(0), view.interval(1)
+        if self._square(view):
+            return torch.ones_like(x.lower, dtype=torch.bool)
+        return same_sign(x, y)
 
     def magnitude(self, view: NodeView[Mul]) -> tuple[Tensor, ...]:
         return (view.interval(0).magnitude * view.interval(1).magnitude,)
@@ -190,6 +201,10 @@ class QuotientRule(Rule[Div]):
         x, y, _ = self._operands(view)
         low = torch.minimum(x.lower / y.lower, x.lower / y.upper)
         return (Interval(low, torch.maximum(x.upper / y.lower, x.upper / y.upper)),)
+
+    def never_negative(self, view: NodeView[Div]) -> Tensor:
+        x, y, _ = self._operands(view)
+        return same_sign(x, y).expand(view.output_shapes[0])
 
     def magnitude(self, view: NodeView[Div]) -> tuple[Tensor, ...]:
         x, y, _ = self._operands(view)

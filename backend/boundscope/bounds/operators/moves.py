@@ -111,6 +111,10 @@ class SumRule(_Monotone):
 
     mixing = True
 
+    def never_negative(self, view: NodeView[Operator]) -> Tensor:
+        negative = [None if low is None else (low < 0).to(torch.float64) for low in _operands(view, "lower")]
+        return view.op.evaluate(negative)[0] == 0
+
     def terms(self, view: NodeView[Operator]) -> int:
         assert isinstance(view.op, OnnxOperator)
         return view.op.term_count(_operands(view, "lower")) + 1

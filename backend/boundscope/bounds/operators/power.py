@@ -73,6 +73,12 @@ class PowRule(CurveRule[Pow]):
     def supports(self, view_perturbed: Sequence[bool], op: Pow) -> str | None:
         return "an exponent that depends on the network's input" if view_perturbed[1] else None
 
+    def never_negative(self, view: NodeView[Pow]) -> Tensor | None:
+        exponent = view.constant(1)
+        assert exponent is not None
+        even = torch.remainder(exponent.to(torch.float64), 2.0) == 0
+        return (even | (self._input(view).lower >= 0)).expand(view.output_shapes[0])
+
     def curve(self, view: NodeView[Pow]) -> Curve:
         exponent = view.constant(1)
         assert exponent is not None

@@ -105,6 +105,9 @@ class AddAllRule(Rule[Sum]):
         lower, upper = (functools.reduce(torch.add, self._ends(view, which)) for which in ("lower", "upper"))
         return (Interval(lower, upper),)
 
+    def never_negative(self, view: NodeView[Sum]) -> Tensor:
+        return functools.reduce(torch.logical_and, [low >= 0 for low in self._ends(view, "lower")])
+
     def terms(self, view: NodeView[Sum]) -> int:
         return len(view.inputs)
 

@@ -19,7 +19,7 @@ class Differences(OnnxOperator):
 
     axis: int
     count: int
-    onnx_type: ClassVar[str] = "Sub"
+    onnx_type = "Sub"
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -48,7 +48,7 @@ class ArgMaxOfDifferences(OnnxOperator):
     keepdims: bool
     gap: float = 0.0
     rounds: ClassVar[bool] = False
-    onnx_type: ClassVar[str] = "ArgMax"
+    onnx_type = "ArgMax"
 
     def beaten(self, first_is_less: Tensor, second_is_no_more: Tensor) -> Tensor:
         """Which of the elements are beaten by another, given of each pair whether its first element is surely less than

@@ -27,6 +27,10 @@ class BoundError(BoundscopeError):
     """Bounds that are not finite or that cross; names the tensor."""
 
 
+class VariabilityError(BoundscopeError):
+    """Samples of stochastic inference that are too few, do not fit together or cannot be read; names the layer."""
+
+
 class OutOfMemoryError(BoundscopeError):
     """The memory budget or the device was exhausted; the text holds the breakdown by category."""
 

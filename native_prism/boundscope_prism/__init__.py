@@ -1,6 +1,33 @@
 """Stochastic arithmetic on arrays: the Python face of native_prism."""
 
-from boundscope_prism._operations import Mode, add, target, targets
+from boundscope_prism._native import target, targets
+from boundscope_prism._rounding import Mode, Rounding, rounding
+from boundscope_prism.elementwise import (
+    add,
+    cast,
+    divide,
+    fma,
+    multiply,
+    round_,
+    sqrt,
+    subtract,
+)
 from boundscope_prism.errors import PrismArgumentError, PrismUnavailableError
 
-__all__ = ["Mode", "PrismArgumentError", "PrismUnavailableError", "add", "target", "targets"]
+__all__ = [
+    "Mode",
+    "PrismArgumentError",
+    "PrismUnavailableError",
+    "Rounding",
+    "add",
+    "cast",
+    "divide",
+    "fma",
+    "multiply",
+    "round_",
+    "rounding",
+    "sqrt",
+    "subtract",
+    "target",
+    "targets",
+]

@@ -1,8 +1,9 @@
-"""Arrays and numbers as the kernels need them, or a sentence that says what came instead."""
+"""Arrays as the kernels need them, or a sentence that says what came instead."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeGuard
 
 import numpy as np
@@ -13,10 +14,12 @@ from boundscope_prism.errors import PrismArgumentError
 if TYPE_CHECKING:
     import torch
 
-Float32Array: TypeAlias = NDArray[np.float32]
+# What every operation takes and gives: a numpy array or a torch tensor on the CPU, of float32 or float64.
+Array: TypeAlias = "NDArray[Any] | torch.Tensor"
 
 FLOAT32 = np.dtype(np.float32)
-WORD_LIMIT = 2**64
+FLOAT64 = np.dtype(np.float64)
+SIGNIFICAND_BITS = {FLOAT32: 24, FLOAT64: 53}
 
 
 def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
@@ -25,56 +28,79 @@ def is_tensor(value: object) -> TypeGuard[torch.Tensor]:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
-def as_array(name: str, value: Float32Array | torch.Tensor) -> Float32Array:
-    """The same memory as a C-contiguous float32 array.
+def as_array(name: str, value: object, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """`value` as a C-contiguous array: the same memory where it is one already, else one copy.
 
-    Raises PrismArgumentError for anything else: a copy would be silent, and `out` would miss its result.
+    `dtype` is the type that it must have, None for float32 or float64. Raises PrismArgumentError for anything that
+    is not a dense array on the CPU of that type.
     """
-    if type(value) is not np.ndarray:
-        value = _tensor_memory(name, value) if is_tensor(value) else _subclass_memory(name, value)
-    if value.dtype != FLOAT32:
-        raise PrismArgumentError(f"{name}: expected float32, got {_dtype_name(value.dtype)}.")
-    flags = value.flags
-    if not (flags.c_contiguous and flags.aligned):
-        how = "strides " + str(value.strides) if flags.aligned else "memory that is not aligned to 4 bytes"
-        raise PrismArgumentError(
-            f"{name}: expected a C-contiguous array, got shape {value.shape} with {how}; "
-            f"pass numpy.ascontiguousarray({name})."
-        )
-    return value
+    array = _memory(name, value)
+    _check_dtype(name, array, dtype)
+    flags = array.flags
+    if flags.c_contiguous and flags.aligned:
+        return array
+    return np.require(array, requirements=("C", "ALIGNED"))
 
 
-def check_shape(name: str, array: Float32Array, shape: tuple[int, ...]) -> None:
+def significand_bits(array: NDArray[Any]) -> int:
+    """24 for float32, 53 for float64: what Rounding.numbers() asks for."""
+    return SIGNIFICAND_BITS[array.dtype]
+
+
+def result_array(
+    out: object,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    inputs: Mapping[str, NDArray[Any]],
+    may_replace: tuple[str, ...] = (),
+) -> NDArray[Any]:
+    """The memory that the result goes to: `out`'s own, or a new array where `out` is None.
+
+    `inputs` are what the kernel reads. `out` must have the shape and the type, be C-contiguous and writable, and lie
+    apart from every input; only the inputs named in `may_replace` may be the very same memory.
+    Raises PrismArgumentError.
+    """
+    if out is None:
+        return np.empty(shape, dtype)
+    array = _memory("out", out)
+    _check_dtype("out", array, dtype)
     if array.shape != shape:
-        raise PrismArgumentError(f"{name}: expected the shape of a, {shape}, got {array.shape}.")
-
-
-def check_word(name: str, value: int, limit: int = WORD_LIMIT) -> int:
-    """`value` as an int of 0 to limit - 1."""
-    if type(value) is int and 0 <= value < limit:
-        return value
-    try:
-        number = value.__index__()
-    except AttributeError:
-        raise PrismArgumentError(f"{name}: expected an integer, got {type(value).__name__}.") from None
-    if not 0 <= number < limit:
-        raise PrismArgumentError(f"{name}: expected an integer from 0 to {limit - 1}, got {number}.")
-    return number
-
-
-def check_writable(name: str, array: Float32Array) -> None:
+        raise PrismArgumentError(f"out: expected the shape {shape}, got {array.shape}.")
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        raise PrismArgumentError(
+            f"out: expected C-contiguous memory, got strides {array.strides} bytes; pass an array of its own."
+        )
     if not array.flags.writeable:
-        raise PrismArgumentError(f"{name}: expected an array that can be written, got a read-only one.")
+        raise PrismArgumentError("out: expected an array that can be written, got a read-only one.")
+    for name, read in inputs.items():
+        if not np.may_share_memory(array, read):
+            continue
+        same = read.ctypes.data == array.ctypes.data and read.nbytes == array.nbytes
+        if not (same and name in may_replace):
+            allowed = f"{' or '.join(may_replace)} itself or " if may_replace else ""
+            raise PrismArgumentError(
+                f"out: expected {allowed}memory apart from the operands, got an overlap with {name}."
+            )
+    return array
 
 
-def _dtype_name(dtype: np.dtype[Any]) -> str:
-    return str(dtype) if dtype.isnative else f"{dtype.name} in the other byte order"
+def as_kind_of(first: object, result: NDArray[Any]) -> Any:
+    """`result` as a tensor where `first` is one, else as it is; the memory is the same."""
+    if is_tensor(first):
+        import torch  # already imported: there is a tensor
+
+        return torch.from_numpy(result)
+    return result
 
 
-def _subclass_memory(name: str, value: object) -> NDArray[Any]:
+def _memory(name: str, value: object) -> NDArray[Any]:
+    if type(value) is np.ndarray:
+        return value
+    if is_tensor(value):
+        return _tensor_memory(name, value)
     if isinstance(value, np.ma.MaskedArray) or not isinstance(value, np.ndarray):
         raise PrismArgumentError(
-            f"{name}: expected a numpy array or a torch tensor of float32, got {type(value).__name__}."
+            f"{name}: expected a numpy array or a torch tensor of float32 or float64, got {type(value).__name__}."
         )
     return value.view(np.ndarray)
 
@@ -86,10 +112,21 @@ def _tensor_memory(name: str, tensor: torch.Tensor) -> NDArray[Any]:
         raise PrismArgumentError(
             f"{name}: expected a dense tensor on the CPU, got {tensor.layout} on {tensor.device}."
         )
+    if tensor.dtype not in (torch.float32, torch.float64):
+        raise PrismArgumentError(
+            f"{name}: expected float32 or float64, got {str(tensor.dtype).removeprefix('torch.')}."
+        )
     if tensor.requires_grad:
         raise PrismArgumentError(
             f"{name}: expected a tensor without gradient, got one that requires it; pass {name}.detach()."
         )
-    if tensor.dtype != torch.float32:
-        raise PrismArgumentError(f"{name}: expected float32, got {str(tensor.dtype).removeprefix('torch.')}.")
-    return tensor.numpy()
+    return tensor.resolve_neg().numpy()
+
+
+def _check_dtype(name: str, array: NDArray[Any], dtype: np.dtype[Any] | None) -> None:
+    got = array.dtype
+    if got.isnative and (got == dtype if dtype is not None else got in SIGNIFICAND_BITS):
+        return
+    said = got.name if got.isnative else f"{got.name} in the other byte order"
+    expected = "float32 or float64" if dtype is None else dtype.name
+    raise PrismArgumentError(f"{name}: expected {expected}, got {said}.")

@@ -1,15 +1,22 @@
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-def add(
-    a: NDArray[np.float32],
-    b: NDArray[np.float32],
-    sum: NDArray[np.float32],
-    mode: int,
-    seed: int,
-    sample: int,
-    operation: int,
-    first: int,
-) -> bool: ...
+# mode, precision (0: all), seed, sample, operation, threads
+Numbers = tuple[int, int, int, int, int, int]
+
 def targets() -> list[str]: ...
 def target() -> str: ...
+
+# elementwise: `operands` are (values, inner), element i reads values[(i // inner) % values.size].
+def elementwise(
+    operation: int,
+    operands: list[tuple[NDArray[Any], int]],
+    out: NDArray[Any],
+    rounding: Numbers,
+    first: int,
+) -> None: ...
+def cast(
+    x: NDArray[np.float64], out: NDArray[np.float32], rounding: Numbers, first: int
+) -> None: ...

@@ -1,0 +1,219 @@
+"""Operations on every element: one rounding each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boundscope_prism._arrays import (
+    FLOAT32,
+    FLOAT64,
+    Array,
+    as_array,
+    as_kind_of,
+    result_array,
+    significand_bits,
+)
+from boundscope_prism._native import call, native
+from boundscope_prism._rounding import WORD_LIMIT, Rounding, check_integer
+from boundscope_prism.errors import PrismArgumentError
+
+A = TypeVar("A", bound=Array)
+
+
+def add(
+    a: A | float,
+    b: A | float,
+    rounding: Rounding,
+    *,
+    operation: int = 0,
+    first: int = 0,
+    out: A | None = None,
+) -> A:
+    """a + b, each element rounded once by `rounding`.
+
+    The operands are C-contiguous numpy arrays or torch tensors on the CPU, all of float32 or all of float64, used
+    without a copy (other strides: copied once). They broadcast as in numpy: a scalar, a row (trailing axes) and a
+    channel (an inner block repeated) without a copy, anything else through one copy of the result's shape. A Python
+    number counts as a scalar of the arrays' type, rounded to nearest. At least one operand is an array.
+
+    The random word of element i is a function of (seed, sample, operation, first + i) alone, i in C order. So
+    add(a[k:], b[k:], rounding, first=k) gives the bits of add(a, b, rounding)[k:], on every target and with any number
+    of threads. The GIL is released meanwhile.
+
+    `out` receives the result and is returned; it may be an operand of the result's shape. Without it the result is
+    new: a tensor where the first array is one, else a numpy array.
+
+    Raises PrismArgumentError where an argument is not as described, and PrismUnavailableError where
+    BOUNDSCOPE_PRISM_TARGET names no target of this CPU.
+    """
+    return _run("add", {"a": a, "b": b}, rounding, operation, first, out)
+
+
+def subtract(
+    a: A | float,
+    b: A | float,
+    rounding: Rounding,
+    *,
+    operation: int = 0,
+    first: int = 0,
+    out: A | None = None,
+) -> A:
+    """a - b. See add()."""
+    return _run("subtract", {"a": a, "b": b}, rounding, operation, first, out)
+
+
+def multiply(
+    a: A | float,
+    b: A | float,
+    rounding: Rounding,
+    *,
+    operation: int = 0,
+    first: int = 0,
+    out: A | None = None,
+) -> A:
+    """a * b. See add()."""
+    return _run("multiply", {"a": a, "b": b}, rounding, operation, first, out)
+
+
+def divide(
+    a: A | float,
+    b: A | float,
+    rounding: Rounding,
+    *,
+    operation: int = 0,
+    first: int = 0,
+    out: A | None = None,
+) -> A:
+    """a / b. See add()."""
+    return _run("divide", {"a": a, "b": b}, rounding, operation, first, out)
+
+
+def sqrt(a: A, rounding: Rounding, *, operation: int = 0, first: int = 0, out: A | None = None) -> A:
+    """The square root of a; NaN for a negative number. See add()."""
+    return _run("sqrt", {"a": a}, rounding, operation, first, out)
+
+
+def fma(
+    a: A | float,
+    b: A | float,
+    c: A | float,
+    rounding: Rounding,
+    *,
+    operation: int = 0,
+    first: int = 0,
+    out: A | None = None,
+) -> A:
+    """a * b + c with one rounding, that of the sum. See add()."""
+    return _run("fma", {"a": a, "b": b, "c": c}, rounding, operation, first, out)
+
+
+def round_(a: A, rounding: Rounding, *, operation: int = 0, first: int = 0, out: A | None = None) -> A:
+    """a itself as the exact result: a cast to the rounding's precision, or one perturbation of an operator's output.
+
+    "rn" rounds to `precision` bits; "sr" and "rr" do by chance and keep what fits, so with the full precision they
+    keep everything; "ud" always moves to a neighbour. See add().
+    """
+    return _run("round", {"a": a}, rounding, operation, first, out)
+
+
+def cast(
+    a: Array, rounding: Rounding, *, operation: int = 0, first: int = 0, out: Array | None = None
+) -> Any:
+    """float64 `a` as float32, each element rounded once by `rounding`. See add(); `out` lies apart from `a`."""
+    array = as_array("a", a, FLOAT64)
+    result = result_array(out, array.shape, FLOAT32, {"a": array})
+    _check_first(first, array.size)
+    call(native.cast, array, result, rounding.numbers(operation, significand_bits(result)), first)
+    return as_kind_of(a, result) if out is None else out
+
+
+_OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5, "round": 6}
+
+
+def _run(
+    name: str,
+    operands: Mapping[str, A | float],
+    rounding: Rounding,
+    operation: int,
+    first: int,
+    out: A | None,
+) -> A:
+    arrays, kind = _operand_arrays(operands)
+    shape = _result_shape(arrays)
+    dtype = next(iter(arrays.values())).dtype
+    whole = tuple(key for key, array in arrays.items() if array.shape == shape)
+    result = result_array(out, shape, dtype, arrays, may_replace=whole)
+    first = _check_first(first, result.size)
+    numbers = rounding.numbers(operation, significand_bits(result))
+    layouts = [_layout(array, shape) for array in arrays.values()]
+    call(native.elementwise, _OPERATIONS[name], layouts, result, numbers, first)
+    if out is not None:
+        return out
+    fresh: A = as_kind_of(kind, result)
+    return fresh
+
+
+def _operand_arrays(operands: Mapping[str, Array | float]) -> tuple[dict[str, NDArray[Any]], Array]:
+    """Every operand as an array of the first array's type, and the first array as it came."""
+    kind: Array | None = None
+    dtype: np.dtype[Any] | None = None
+    found: dict[str, NDArray[Any]] = {}
+    for name, value in operands.items():
+        if isinstance(value, int | float):
+            continue
+        found[name] = as_array(name, value, dtype)
+        if kind is None:
+            kind, dtype = value, found[name].dtype
+    if kind is None:
+        raise PrismArgumentError(
+            f"{next(iter(operands))}: expected a numpy array or a torch tensor, got a number alone."
+        )
+    for name, value in operands.items():
+        if isinstance(value, int | float):
+            found[name] = _scalar(name, value, dtype)
+    return {name: found[name] for name in operands}, kind
+
+
+def _scalar(name: str, value: float, dtype: np.dtype[Any] | None) -> NDArray[Any]:
+    try:
+        with np.errstate(over="ignore"):
+            return np.asarray(float(value), dtype)
+    except OverflowError:
+        raise PrismArgumentError(f"{name}: expected a number that a float can hold, got {value}.") from None
+
+
+def _result_shape(arrays: Mapping[str, NDArray[Any]]) -> tuple[int, ...]:
+    shapes = [array.shape for array in arrays.values()]
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0]
+    try:
+        return np.broadcast_shapes(*shapes)
+    except ValueError:
+        said = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise PrismArgumentError(f"expected shapes that broadcast together, got {said}.") from None
+
+
+def _layout(array: NDArray[Any], shape: tuple[int, ...]) -> tuple[NDArray[Any], int]:
+    """(values, inner): element i of the result reads values[(i // inner) % values.size].
+
+    That fits axes that are broadcast before and after those that the array has; else the array is copied to `shape`.
+    """
+    if array.shape == shape:
+        return array.reshape(-1), 1
+    sizes = (1,) * (len(shape) - array.ndim) + array.shape
+    own = [axis for axis, size in enumerate(sizes) if size != 1]
+    if not own:
+        return array.reshape(-1), 1
+    first, last = own[0], own[-1]
+    if sizes[first : last + 1] != shape[first : last + 1]:
+        return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1), 1
+    return array.reshape(-1), math.prod(shape[last + 1 :])
+
+
+def _check_first(first: int, count: int) -> int:
+    return check_integer("first", first, 0, WORD_LIMIT - count)

@@ -131,11 +131,12 @@ struct Parts {
   bool exact() const { return rest == 0 && !sticky; }
 };
 
-Parts Split(const Exact& x, const Format& format) {
+Parts Split(Exact x, const Format& format) {
   const int quantum = Quantum(x, format);
+  // Far below the spacing the first bits of what is cut off still matter to SR.
+  if (quantum - x.exponent > 127) x = ShiftedRight(x, quantum - x.exponent - 127);
   const int bits = quantum - x.exponent;
   if (bits <= 0) return {x.significand << -bits, 0, 0, quantum, x.sticky};
-  if (bits > 127) return {0, 0, 0, quantum, true};
   return {x.significand >> bits, x.significand & ((Wide{1} << bits) - 1), bits, quantum, x.sticky};
 }
 
@@ -230,13 +231,15 @@ Exact ExactDivide(double a, double b) {
   if (y.kind == Kind::kZero) return x.kind == Kind::kZero ? Nan() : Special(Kind::kInfinite, negative);
   if (x.kind == Kind::kZero || y.kind == Kind::kInfinite) return Special(Kind::kZero, negative);
   const Exact dividend = Normalized(x);
-  // 73 bits or more, as the divisor has at most 53; then 32 more, which SR in float64 asks for.
-  const Wide high = dividend.significand / y.significand;
-  const Wide rest = (dividend.significand % y.significand) << 32;
+  // 53 bits also where it was subnormal, so that the quotient has 73 or 74; then 32 more, which SR in float64 asks for.
+  const int shift = 53 - BitLength(y.significand);
+  const Wide divisor = y.significand << shift;
+  const Wide high = dividend.significand / divisor;
+  const Wide rest = (dividend.significand % divisor) << 32;
   Exact quotient = Special(Kind::kFinite, negative);
-  quotient.significand = (high << 32) + rest / y.significand;
-  quotient.sticky = rest % y.significand != 0;
-  quotient.exponent = dividend.exponent - y.exponent - 32;
+  quotient.significand = (high << 32) + rest / divisor;
+  quotient.sticky = rest % divisor != 0;
+  quotient.exponent = dividend.exponent - (y.exponent - shift) - 32;
   return quotient;
 }
 

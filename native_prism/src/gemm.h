@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "extent.h"
 #include "prism/prism.h"
 
 namespace prism {
@@ -20,12 +21,6 @@ class Source {
   virtual void Pack(std::int64_t line, int lines, std::int64_t step, int depth, int width, double* to) const = 0;
 };
 
-// What is in an operand: decides whether the fast kernels give the same bits as the exact ones.
-struct Extent {
-  double largest = 0;                                   // magnitude; infinite where something is not finite
-  double smallest = std::numeric_limits<double>::max();  // magnitude, of what is not zero
-};
-
 template <class T>
 struct Product {
   std::int64_t rows = 0;
@@ -35,7 +30,7 @@ struct Product {
   const Source<T>* b = nullptr;  // lines are columns
   Extent a_extent;
   Extent b_extent;
-  // What the sums start from: nothing (zero), one value a column, or what `out` holds.
+  // What the sums start from: nothing (zero), one value a column, or what `out` holds. A start of -0 counts as 0.
   const T* bias = nullptr;
   bool accumulate = false;
   Extent start_extent;
@@ -50,7 +45,7 @@ struct Product {
 
 // out[i, j] = the sum over k in ascending order, rounded at every step, of fma(a[i, k], b[k, j], sum).
 template <class T>
-void Multiply(const Product<T>& product, const Rounding& rounding, int threads);
+void Multiply(const Product<T>& product, const Rounding& rounding);
 
 }  // namespace prism
 

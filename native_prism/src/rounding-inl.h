@@ -32,6 +32,16 @@ HWY_INLINE V Fma(D d, V a, V b, V c) {
 #endif
 }
 
+// float64 lanes that hold float32 values or infinities. Highway's scalar target would make infinities finite.
+HWY_INLINE hn::Vec<hn::Rebind<float, DCarrier>> Demoted(VCarrier x) {
+  const hn::Rebind<float, DCarrier> narrow;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::Set(narrow, static_cast<float>(hn::GetLane(x)));
+#else
+  return hn::DemoteTo(narrow, x);
+#endif
+}
+
 // What rounding to `precision` bits needs, computed once.
 struct NarrowFormat {
   explicit NarrowFormat(int precision)

@@ -59,4 +59,6 @@ void SetTarget(const std::string& name);
 
 }  // namespace prism
 
+#include "prism/product.h"  // IWYU pragma: export
+
 #endif  // PRISM_PRISM_H_

@@ -18,7 +18,7 @@ from boundscope.protocol import (
     VerifyResult,
 )
 
-QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK = range(7)
+QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF = range(8)
 FLOOD_POINTS = 6000
 FLOOD_LINES = 60
 
@@ -48,6 +48,10 @@ def run(job: VerifyJob, files: object, monitor: Monitor, ranks: object) -> Verif
         case 5:
             ranks.barrier()  # type: ignore[attr-defined]
             time.sleep(600)
+        case 7:
+            monitor.emit(GapPoint(elapsed_s=0.0, case=0, clause=1, lower=0.25, upper=2.0))
+            while True:
+                time.sleep(0.1)
     return result(f"rank {rank}")
 
 

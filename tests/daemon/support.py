@@ -104,7 +104,7 @@ class DaemonUnderTest:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., DaemonUnderTest]]:
-    """`serve("light" | "ranks", *arguments)` starts a daemon."""
+    """`serve("light" | "impatient" | "ranks", *arguments)` starts a daemon."""
     started: list[DaemonUnderTest] = []
 
     def start(kind: str = "light", *arguments: str, home: Path | None = None) -> DaemonUnderTest:

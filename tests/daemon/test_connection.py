@@ -19,13 +19,26 @@ import zmq
 from boundscope.client import Client, connection_path, ensure_local_daemon, read_connection_file
 from boundscope.daemon.endpoint import KeyPair
 from boundscope.errors import DaemonError
-from boundscope.protocol import ConnectionFile, Hello, Ping, Request, Shutdown, Welcome
-from daemon.support import environment, leftovers, wait_for
+from boundscope.protocol import (
+    BLOB_CHUNK_BYTES,
+    BlobGet,
+    ConnectionFile,
+    Hello,
+    Ping,
+    Request,
+    Shutdown,
+    Welcome,
+)
+from daemon.support import environment, leftovers, upload_bytes, wait_for
 
 
-def raw_dealer(context: zmq.Context, connection: ConnectionFile | None, address: str) -> zmq.Socket:
+def raw_dealer(
+    context: zmq.Context, connection: ConnectionFile | None, address: str, waiting: int = 1000
+) -> zmq.Socket:
+    """`waiting`: messages that it takes from the wire before they are read."""
     dealer = context.socket(zmq.DEALER)
     dealer.linger = 0
+    dealer.setsockopt(zmq.RCVHWM, waiting)
     if connection is not None:
         dealer.curve_serverkey = connection.server_public_key.encode()
         dealer.curve_publickey = connection.client_public_key.encode()
@@ -189,6 +202,26 @@ def test_sigterm_removes_the_connection_file(serve):
 def test_shutdown_by_request(serve):
     daemon = serve()
     daemon.client().request(Shutdown())
+    assert daemon.process.wait(20) == 0
+
+
+def test_the_last_answers_reach_a_slow_client(serve, tmp_path):
+    """What was answered before a shutdown is sent whole, however late the client reads it."""
+    daemon = serve()
+    blob = upload_bytes(daemon.client(), tmp_path, "blob", os.urandom(BLOB_CHUNK_BYTES))
+    connection = read_connection_file(connection_path(daemon.home))
+    with zmq.Context() as context, raw_dealer(context, connection, connection.address, waiting=1) as slow:
+        slow.send(msgspec.json.encode(Hello(version="test")))
+        asked = [*(BlobGet(sha256=blob.sha256) for _ in range(24)), Shutdown()]
+        for number, body in enumerate(asked):
+            slow.send(msgspec.msgpack.encode(Request(id=number, body=body)))
+        wait_for(lambda: not connection_path(daemon.home).exists(), 20, "the daemon's farewell")
+        late = time.monotonic() + 1.5  # longer than the daemon would wait for one that takes nothing
+        wait_for(lambda: time.monotonic() > late, 5)
+        received = []
+        while len(received) < 1 + len(asked) and slow.poll(5000):
+            received.append(slow.recv())
+    assert len(received) == 1 + len(asked)
     assert daemon.process.wait(20) == 0
 
 

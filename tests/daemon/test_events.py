@@ -215,3 +215,22 @@ def test_old_inspections_make_room(serve, tmp_path):
 
 def _open(client) -> set[str]:
     return {each.id for each in client.jobs(include_inspections=True) if not each.state.ended}
+
+
+def test_who_hears_of_a_jobs_end_finds_all_its_events(serve, job_for):
+    """A JobInfo that has ended is not told before the job's last StateChanged can be fetched; it says its number."""
+    client = serve("light", "--jobs", "4").client()
+    client.subscribe(None)
+    asked = job_for(client, behaviours.QUICK)
+    waiting = {client.submit(asked).id for _ in range(12)}
+    deadline = time.monotonic() + 60
+    while waiting and time.monotonic() < deadline:
+        for push in client.poll(0.5):
+            if not isinstance(push, JobChanged) or not push.info.state.ended:
+                continue
+            last = client.events(push.info.id)[-1]
+            assert last.number == push.info.last_number
+            assert isinstance(last.event, StateChanged)
+            assert last.event.state is push.info.state
+            waiting.discard(push.info.id)
+    assert not waiting

@@ -7,10 +7,11 @@ import signal
 import time
 
 import pytest
+from msgspec.structs import replace
 
 from boundscope.client import connection_path
 from boundscope.daemon.jobspec import SPEC_NAME
-from boundscope.protocol import Failure, GapPoint, JobState, LogLine, Progress, VerifyResult
+from boundscope.protocol import Failure, GapPoint, JobState, LogLine, Progress, Verdict, VerifyResult
 from daemon import behaviours
 from daemon.support import job, leftovers, wait_for, wait_for_event, wait_until_ended
 
@@ -129,6 +130,20 @@ def test_force_kills_at_once(serve, job_for):
     client.cancel(info.id, force=True)
     assert wait_until_ended(client, info.id).state is JobState.CANCELLED
     assert time.monotonic() - begin < 5
+
+
+def test_a_job_beyond_its_time_limit_is_ended_as_a_timeout(serve, job_for):
+    """The ranks never ask whether to go on; the verdict is there within two seconds of the limit and the grace."""
+    client = serve("impatient").client()
+    asked = replace(job_for(client, behaviours.DEAF), timeout_s=0.5)
+    info = client.submit(asked)
+    began_s = wait_for_event(client, info.id, GapPoint).time_s
+    ended = wait_until_ended(client, info.id)
+    assert (ended.state, ended.verdict) == (JobState.FINISHED, Verdict.TIMEOUT)
+    assert 1.0 <= ended.ended_s - began_s < 3.0
+    (result,) = [r.event for r in client.events(info.id) if isinstance(r.event, VerifyResult)]
+    assert "the time limit of 0.5 s passed" in result.reason
+    assert result.margin.per_clause[0].lower == 0.25
 
 
 def test_kill_9_of_the_daemon_loses_nothing(serve, job_for):

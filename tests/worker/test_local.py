@@ -10,6 +10,7 @@ import time
 import psutil
 import pytest
 
+from boundscope.daemon import overtime
 from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.errors import CancelledError, RankFailedError
 from boundscope.protocol import FileRef, LogLine, Progress, PropertyFile, Sharding, Verdict, VerifyJob
@@ -78,3 +79,20 @@ def test_a_real_job_on_two_ranks(files):
     result = run_local(job(0), files, lambda rank, event: None)
     assert result.verdict is Verdict.VERIFIED, result.reason
     assert {memory.rank for memory in result.peak_bytes} == {0, 1}
+
+
+def test_a_job_that_never_asks_for_the_time_is_ended_as_a_timeout(files, monkeypatch):
+    """Within two seconds of the limit and the grace, with its cause and the margins that it had told."""
+    monkeypatch.setattr(overtime, "GRACE_S", 1.0)
+    began: list[float] = []
+    result = run_local(
+        job(behaviours.DEAF, timeout_s=1.0),
+        files,
+        lambda rank, event: began.append(time.monotonic()),
+        kinds=KINDS_HERE,
+    )
+    assert time.monotonic() - began[0] < 1.0 + 1.0 + 2.0
+    assert result.verdict is Verdict.TIMEOUT
+    assert "the time limit of 1 s passed, and rank 0, 1 was still inside" in result.reason
+    assert [(each.clause, each.lower, each.upper) for each in result.margin.per_clause] == [(1, 0.25, 2.0)]
+    assert result.margin.smallest == 0.25

@@ -14,6 +14,7 @@ from zmq.utils.monitor import parse_monitor_message
 MAX_MESSAGE_BYTES = 64 << 20
 DRAIN_LIMIT = 1000
 HEARTBEAT_MS = 5000
+LINGER_MS = 5000  # that the last answers have to leave, however busy the machine; no longer than they need
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Endpoint:
         self._zap.bind("inproc://zeromq.zap.01")
         self.router = self._context.socket(zmq.ROUTER)
         for option, value in (
-            (zmq.LINGER, 500),
+            (zmq.LINGER, LINGER_MS),
             (zmq.ROUTER_MANDATORY, 1),
             (zmq.ROUTER_HANDOVER, 1),
             (zmq.SNDHWM, 1000),

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from boundscope.daemon.jobspec import LOG_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.overtime import Overtime
 from boundscope.daemon.postmortem import Doom, Outcome, Witness, judge
 from boundscope.daemon.processes import (
     ProcessMark,
@@ -78,6 +79,7 @@ class JobRun:
     send: Callable[[bytes, bytes], object]
     remember: Callable[[ProcessMark], object] = lambda mark: None
     witness: Witness = field(default_factory=Witness)
+    _overtime: Overtime = field(init=False)
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _launcher: ProcessMark | None = None
@@ -89,6 +91,9 @@ class JobRun:
     _stage: int = 0
     _start_cpu_s: float = 0.0
     _oom_kills: int | None = None
+
+    def __post_init__(self) -> None:
+        self._overtime = Overtime(self.spec.job)
 
     def start(self) -> None:
         """Start the launcher in a session of its own; OSError where that cannot be done."""
@@ -156,11 +161,12 @@ class JobRun:
         rank.sequence = message.sequence
         event = message.event
         if isinstance(event, VerifyResult):
-            if message.rank != 0:
+            if message.rank != 0 or self.witness.result is not None:
                 return
             self.witness.result = event
         if isinstance(event, Failure):
             self.witness.failures.append(event)
+        self._overtime.hear(event, time.monotonic())
         self.record(message.rank, message.time_s, event)
 
     def acknowledge(self) -> None:
@@ -229,7 +235,9 @@ class JobRun:
         code = process.poll()
         if code is None:
             self._escalate(now)
-            if self.witness.doom is None:
+            if not self.cancelling and self._overtime.over(now):
+                self._end_overtime(now)
+            elif self.witness.doom is None:
                 self._watch(now)
             return None
         if self._exited_s is None:
@@ -251,8 +259,17 @@ class JobRun:
         self._ticked_s = now
         if pause > 3.0:
             self._started_s += pause
+            self._overtime.forgive(pause)
             for rank in self._ranks.values():
                 rank.heard_s += pause
+
+    def _end_overtime(self, now: float) -> None:
+        """End a job that does not keep its time limit; its result is a timeout, unless rank 0 has given one."""
+        if self.witness.result is None:
+            alive = [number for number, rank in self._ranks.items() if rank.mark and rank.mark.alive]
+            self.witness.result = self._overtime.result(alive or self._ranks, now)
+            self.record(-1, time.time(), self.witness.result)
+        self.kill()
 
     def _watch(self, now: float) -> None:
         if not self.joined:

@@ -1,0 +1,76 @@
+"""The time limit of a job whose ranks do not keep it themselves: one long call that never asks whether to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from boundscope.protocol import (
+    ClauseMargin,
+    Event,
+    GapPoint,
+    Job,
+    Margin,
+    Seconds,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+
+GRACE_S = 8.0  # beyond the limit, for a step that is under way to end and the result to be said
+
+
+@dataclass
+class Overtime:
+    """When a job's ranks began to work, and the newest margins that they told."""
+
+    job: Job
+    began_s: float | None = None
+    _newest: dict[tuple[int, int], GapPoint] = field(default_factory=dict)
+
+    def hear(self, event: Event, now: float) -> None:
+        """Take an event of a rank; the first one starts the clock, for ranks are silent until they have met."""
+        if self.began_s is None:
+            self.began_s = now
+        if isinstance(event, GapPoint):
+            self._newest[event.case, event.clause] = event
+
+    def forgive(self, pause_s: float) -> None:
+        """Do not count a time in which nobody watched."""
+        if self.began_s is not None:
+            self.began_s += pause_s
+
+    def over(self, now: float) -> bool:
+        """Whether the limit and the grace have passed."""
+        if self.began_s is None or not isinstance(self.job, VerifyJob):
+            return False
+        return now - self.began_s > self.job.timeout_s + GRACE_S
+
+    def result(self, ranks: Iterable[int], now: float) -> VerifyResult:
+        """The timeout that the ranks owe, with the margins that they had told."""
+        assert isinstance(self.job, VerifyJob)
+        assert self.began_s is not None
+        names = ", ".join(str(rank) for rank in sorted(ranks))
+        known = [point.lower for point in self._newest.values()]
+        return VerifyResult(
+            verdict=Verdict.TIMEOUT,
+            reason=(
+                f"the time limit of {self.job.timeout_s:g} s passed, and rank {names} was still inside a "
+                f"computation that cannot be interrupted {GRACE_S:g} s later; its process was ended"
+            ),
+            arithmetic=self.job.arithmetic.label,
+            margin=Margin(
+                smallest=min((value for value in known if value is not None), default=None)
+                if None not in known
+                else None,
+                per_clause=tuple(
+                    ClauseMargin(case=case, clause=clause, lower=point.lower, upper=point.upper)
+                    for (case, clause), point in sorted(self._newest.items())
+                ),
+            ),
+            seconds=Seconds(load=0.0, parse=0.0, solve=now - self.began_s),
+            peak_bytes=(),
+            counterexample=None,
+            versions={},
+            command="",
+        )

@@ -22,6 +22,17 @@ class DefaultFloatEnvironment {
   std::fenv_t saved_;
 };
 
+class RoundingDirection {
+ public:
+  explicit RoundingDirection(int direction) : saved_(std::fegetround()) { std::fesetround(direction); }
+  ~RoundingDirection() { std::fesetround(saved_); }
+  RoundingDirection(const RoundingDirection&) = delete;
+  RoundingDirection& operator=(const RoundingDirection&) = delete;
+
+ private:
+  int saved_;
+};
+
 }  // namespace prism
 
 #endif  // PRISM_SRC_ENVIRONMENT_H_

@@ -34,17 +34,6 @@ struct Piece {
   std::int64_t group_end;
 };
 
-class RoundingDirection {
- public:
-  explicit RoundingDirection(int direction) : saved_(std::fegetround()) { std::fesetround(direction); }
-  ~RoundingDirection() { std::fesetround(saved_); }
-  RoundingDirection(const RoundingDirection&) = delete;
-  RoundingDirection& operator=(const RoundingDirection&) = delete;
-
- private:
-  int saved_;
-};
-
 inline int Exponent(double x) { return std::ilogb(x); }
 
 // Whether the kernels without guards give the definition's bits: nothing can overflow or become NaN, and
@@ -152,6 +141,7 @@ void MultiplyPiece(const Product<T>& product, const Rounding& rounding, const St
   const auto b = hwy::AllocateAligned<Element>(static_cast<std::size_t>(kGroup * depth_block));
   if (a == nullptr || b == nullptr) throw std::bad_alloc();
   HWY_ALIGN T sums[16 * kGroup];
+  const auto stream_steps = static_cast<std::uint64_t>(product.stream_steps != 0 ? product.stream_steps : product.depth);
   for (std::int64_t row = piece.row_begin; row < piece.row_end; row += row_block) {
     const std::int64_t rows = std::min(row_block, piece.row_end - row);
     for (std::int64_t step = 0; step == 0 || step < product.depth; step += depth_block) {
@@ -172,7 +162,7 @@ void MultiplyPiece(const Product<T>& product, const Rounding& rounding, const St
               (product.first_row + static_cast<std::uint64_t>(row + r)) * product.groups_per_row +
               product.first_group + static_cast<std::uint64_t>(group);
           const Place place{&stream, &format, rounding.precision, stream_row, product.groups_per_row,
-                            static_cast<std::uint64_t>(product.depth), static_cast<std::uint64_t>(step)};
+                            stream_steps, static_cast<std::uint64_t>(step)};
           kept.Load(row + r, now, step == 0, sums);
           Block::Run(now, a.get() + r * depth, b.get(), depth, place, sums);
           kept.Store(row + r, now, sums);
@@ -343,6 +333,8 @@ void Multiply(const Product<T>& product, const Rounding& rounding) {
   }
 }
 
+template bool FastKernelsApply<float>(const Product<float>& product, const Rounding& rounding);
+template bool FastKernelsApply<double>(const Product<double>& product, const Rounding& rounding);
 template void Multiply<float>(const Product<float>& product, const Rounding& rounding);
 template void Multiply<double>(const Product<double>& product, const Rounding& rounding);
 

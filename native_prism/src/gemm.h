@@ -41,7 +41,13 @@ struct Product {
   std::uint64_t first_row = 0;
   std::uint64_t groups_per_row = 0;
   std::uint64_t first_group = 0;
+  // The steps of a stream's row where other products with fewer or more share the stream, else 0: then it is the depth.
+  std::int64_t stream_steps = 0;
 };
+
+// Whether the kernels without guards give the definition's bits. Of the product only depth and extents matter.
+template <class T>
+bool FastKernelsApply(const Product<T>& product, const Rounding& rounding);
 
 // out[i, j] = the sum over k in ascending order, rounded at every step, of fma(a[i, k], b[k, j], sum).
 template <class T>

@@ -54,11 +54,16 @@ def test_other_shapes_compare_means() -> None:
     assert layer.difference_bits == pytest.approx(-2, abs=0.1)
 
 
-def test_the_number_of_samples_does_not_matter() -> None:
-    """The same noise seen by more samples is no difference."""
-    few, many = noisy(12, 4000, seed=4, count=8), noisy(12, 4000, seed=5, count=40)
-    difference = compare({"fc": few}, {"fc": many}).layers[0].difference_bits
-    assert difference == pytest.approx(0, abs=0.15)
+def test_other_numbers_of_samples_are_said() -> None:
+    """Two samples overstate the bits: the sentence says by how much, and no more than that is left of a difference."""
+    few, many = noisy(12, 8000, seed=4, count=2), noisy(12, 8000, seed=5, count=40)
+    comparison = compare({"fc": few}, {"fc": many}, ("few", "many"))
+    assert (
+        "few has 2 samples and many 40 in fc, which alone shifts the difference by -0.90 bits"
+        in comparison.sentences()
+    )
+    assert comparison.layers[0].difference_bits == pytest.approx(-0.90, abs=0.06)
+    assert "samples" not in compare({"fc": many}, {"fc": many}).sentences()
 
 
 def test_layers_of_one_run_only_are_named() -> None:

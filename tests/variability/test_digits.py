@@ -11,7 +11,7 @@ import pytest
 import significantdigits
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from boundscope.errors import UsageError, VariabilityError
 from boundscope.variability.digits import (
@@ -20,6 +20,7 @@ from boundscope.variability.digits import (
     Digits,
     Kind,
     decimal,
+    deviation_bias_bits,
     digits,
     digits_of_samples,
     estimate_noise_bits,
@@ -52,11 +53,19 @@ def test_a_known_deviation(exponent: int, mean: float) -> None:
     found = digits(gathered(mean * (1 + noise * 2.0**-exponent)))
     # log2 of a chi-distributed deviation: its mean is a little below log2(sigma), by the digamma function.
     chi2 = stats.chi2(count - 1)
-    bias = 0.5 * chi2.expect(lambda x: np.log2(x / (count - 1)))
+    bias = deviation_bias_bits(count)
     spread = 0.5 * np.sqrt(chi2.expect(lambda x: np.log2(x / (count - 1)) ** 2) - (2 * bias) ** 2)
-    assert abs(found.deviation_bits.mean() - (exponent - bias)) < 6 * spread / np.sqrt(elements)
+    assert abs(found.deviation_bits.mean() - (exponent + bias)) < 6 * spread / np.sqrt(elements)
     assert found.deviation_bits.std() == pytest.approx(spread, rel=0.1)
     assert estimate_noise_bits(count) == pytest.approx(spread, rel=0.1)
+
+
+@pytest.mark.parametrize("count", [2, 3, 4, 5, 10, 11, 59])
+def test_bias_of_few_samples(count: int) -> None:
+    """The bias of the deviation estimate is that of the logarithm of a chi-squared variance."""
+    assert deviation_bias_bits(count) == pytest.approx(
+        (np.log((count - 1) / 2) - special.digamma((count - 1) / 2)) / (2 * np.log(2)), abs=1e-12
+    )
 
 
 def test_cnh_keeps_its_promise() -> None:
@@ -87,7 +96,7 @@ def test_moments_are_enough(
     """All estimates from moments are those of `significantdigits` from the samples, in every kind of element."""
     rng = np.random.default_rng(seed)
     mean = rng.normal(size=40) * 10.0 ** rng.integers(-8, 8, size=40)
-    samples = (mean * (1 + rng.normal(size=(count, 40)) * 2.0**-exponent)).astype(dtype)
+    samples: np.ndarray = (mean * (1 + rng.normal(size=(count, 40)) * 2.0**-exponent)).astype(dtype)
     samples[:, 0] = 1.5
     samples[0, 1], samples[0, 2] = np.nan, np.inf
     samples[:, 3] = np.where(np.arange(count) % 2, -1, 1) if count % 2 == 0 else 0

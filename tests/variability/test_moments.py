@@ -40,7 +40,7 @@ def two_pass(samples: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("shape", [(), (1,), (5,), (2, 3, 4), (0, 3)])
 def test_shapes_and_types(dtype: type, shape: tuple[int, ...]) -> None:
     """Scalars, empty tensors and every float type give the moments of the textbook, in the tensor's own shape."""
-    samples = np.asarray(np.random.default_rng(1).normal(size=(7, *shape)), dtype)
+    samples: np.ndarray = np.random.default_rng(1).normal(size=(7, *shape)).astype(dtype)
     totals = gathered(samples).totals()
     mean, std = two_pass(samples)
     assert totals.samples == 7
@@ -83,7 +83,7 @@ def test_any_grouping_gives_the_same_bits(
 ) -> None:
     """Ranks may take any samples in any order and be merged in any grouping: not one bit of any moment differs."""
     count, ranks, shuffle = parts
-    finite = st.floats(-1e4, 1e4, width=np.dtype(dtype).itemsize * 8)
+    finite = st.floats(-1e4, 1e4).map(dtype)
     special = st.sampled_from([np.nan, np.inf, -np.inf, 0.0, -0.0])
     samples = data.draw(hnp.arrays(dtype, (count, 3), elements=st.one_of(finite, finite, special)))
     reference = data.draw(hnp.arrays(dtype, 3, elements=st.one_of(finite, special)))
@@ -114,7 +114,7 @@ def test_against_two_passes(samples: np.ndarray) -> None:
     assert (np.abs(totals.mean - mean) <= 1e-14 * size + 1e-322).all()
     understood = (std == 0) | (std > 2.0**-440)
     assert (np.abs(totals.std() - std) <= 1e-13 * std + 1e-14 * size)[understood].all()
-    assert (totals.std() >= std * (1 - 1e-13))[~understood].all()
+    assert (totals.std() >= std * (1 - 1e-12) - 5e-324)[~understood].all()
 
 
 def test_special_values_are_counted() -> None:

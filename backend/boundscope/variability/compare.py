@@ -1,8 +1,9 @@
 """Two runs against each other, layer by layer: SR against UD, float32 against virtual bfloat16.
 
 Layers are joined by name. Where both tensors have one shape, their elements are compared in pairs, over those that
-both runs have digits for; otherwise the layers' means are. Compared is the deviation estimate, which does not depend
-on the number of samples; its difference is in bits, positive where the second run keeps more of them.
+both runs have digits for; otherwise the layers' means are. Compared is the deviation estimate; its difference is in
+bits, positive where the second run keeps more of them. Runs should have the same number of samples: with few, the
+estimate is high (`digits.deviation_bias_bits`), and where numbers differ the sentences say by how much that shifts it.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from boundscope.variability.digits import Digits, summarise
+from boundscope.variability.digits import Digits, deviation_bias_bits, summarise
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,8 @@ class LayerDifference:
     """
 
     layer: str
+    samples_first: int
+    samples_second: int
     elements_first: int
     elements_second: int
     first_bits: float | None
@@ -54,7 +57,7 @@ class Comparison:
 
     def sentences(self) -> str:
         """The comparison in words, one sentence a fact."""
-        facts = [self._difference(), *self._exactness()]
+        facts = [self._difference(), *self._samples(), *self._exactness()]
         for name, only in ((self.first, self.only_first), (self.second, self.only_second)):
             if only:
                 facts.append(f"Only {name} has {_count(len(only), 'layer')}: {', '.join(only)}.")
@@ -76,6 +79,21 @@ class Comparison:
             f"from {differences[low]:+.2f} in {compared[low].layer} to {differences[high]:+.2f} "
             f"in {compared[high].layer})."
         )
+
+    def _samples(self) -> list[str]:
+        """That numbers of samples differ, and what that alone does; of the layer where it does most."""
+        shifts = [
+            (deviation_bias_bits(layer.samples_second) - deviation_bias_bits(layer.samples_first), layer)
+            for layer in self.layers
+            if layer.difference_bits is not None
+        ]
+        shift, layer = max(shifts, key=lambda pair: abs(pair[0]), default=(0.0, None))
+        if layer is None or not shift:
+            return []
+        return [
+            f"{self.first} has {layer.samples_first} samples and {self.second} {layer.samples_second} "
+            f"in {layer.layer}, which alone shifts the difference by {shift:+.2f} bits."
+        ]
 
     def _exactness(self) -> list[str]:
         facts = []
@@ -123,6 +141,8 @@ def _layer(name: str, first: Digits, second: Digits) -> LayerDifference:
         difference = means[1] - means[0]
     return LayerDifference(
         layer=name,
+        samples_first=first.samples,
+        samples_second=second.samples,
         elements_first=summaries[0].elements,
         elements_second=summaries[1].elements,
         first_bits=means[0],

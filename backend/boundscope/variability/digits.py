@@ -108,6 +108,19 @@ def estimate_noise_bits(samples: int) -> float:
     return float(1 / (np.log(2) * np.sqrt(2 * (samples - 1))))
 
 
+def deviation_bias_bits(samples: int) -> float:
+    """By how much the deviation estimate is above the true bits on average, if samples are normally distributed.
+
+    The unbiased variance has a biased logarithm: (ln((n − 1)/2) − ψ((n − 1)/2))/(2·ln 2), ψ the digamma function;
+    0.92 bits with 2 samples, 0.08 with 10.
+    """
+    _enough(samples, "tensor")
+    half, odd = divmod(samples - 1, 2)
+    digamma = -np.euler_gamma - (2 * np.log(2) if odd else 0)
+    digamma += sum(1 / (k - 0.5 if odd else k) for k in range(1, half + odd))
+    return float((np.log((samples - 1) / 2) - digamma) / (2 * np.log(2)))
+
+
 def digits(moments: Moments, confidence: Confidence = Confidence()) -> Digits:
     """Significant bits of every element, from its moments.
 

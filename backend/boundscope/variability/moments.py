@@ -89,23 +89,35 @@ class Totals:
         is of half their range, scaled likewise: never less than their deviation (Popoviciu's inequality).
         Raises VariabilityError for fewer than ddof + 1 samples.
         """
+        with np.errstate(divide="ignore"):
+            log2_std = np.asarray(0.5 * np.log2(self._variance(ddof)))
+        lost, log2_half_range = self._beyond_squares(ddof)
+        log2_std[lost] = log2_half_range
+        return log2_std
+
+    def std(self, ddof: int = 1) -> Float64:
+        """The standard deviation, of shape S; see `log2_std`. It may overflow or underflow where its log2 does not."""
+        std = np.asarray(np.sqrt(self._variance(ddof)))
+        lost, log2_half_range = self._beyond_squares(ddof)
+        with np.errstate(over="ignore", under="ignore"):
+            std[lost] = np.exp2(log2_half_range)
+        return std
+
+    def _variance(self, ddof: int) -> Float64:
         if self.samples <= ddof:
             raise VariabilityError(
                 f"a standard deviation needs at least {ddof + 1} samples, here are {self.samples}"
             )
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            log2_std = np.asarray(0.5 * np.log2(self.squares / (self.samples - ddof)))
-            lost = self.finite & ~((self.squares > _SQUARES_MIN) & (self.squares < _SQUARES_MAX))
-            if lost.any():
-                least, greatest = (np.asarray(x, np.float64)[lost] for x in (self.least, self.greatest))
-                wide = greatest * 0.5 - least * 0.5
-                half_range = np.where(wide > 1, np.log2(wide), np.log2(greatest - least) - 1)
-                log2_std[lost] = half_range + 0.5 * np.log2(self.samples / (self.samples - ddof))
-        return log2_std
+        return self.squares / (self.samples - ddof)
 
-    def std(self, ddof: int = 1) -> Float64:
-        """The standard deviation, of shape S; see `log2_std`."""
-        return np.asarray(np.exp2(self.log2_std(ddof)))
+    def _beyond_squares(self, ddof: int) -> tuple[NDArray[np.bool_], Float64]:
+        """Where squares are zero or lost, and log2 of half the range there; −inf where all samples are equal."""
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            lost = np.asarray(self.finite & ~((self.squares > _SQUARES_MIN) & (self.squares < _SQUARES_MAX)))
+            least, greatest = (np.asarray(x)[lost].astype(np.float64) for x in (self.least, self.greatest))
+            wide = greatest * 0.5 - least * 0.5
+            log2_half_range = np.where(wide > 1, np.log2(wide), np.log2(greatest - least) - 1)
+        return lost, log2_half_range + 0.5 * np.log2(self.samples / (self.samples - ddof))
 
 
 class Moments:
@@ -127,7 +139,8 @@ class Moments:
         self.shape: tuple[int, ...] = array.shape
         self.dtype: np.dtype[Any] = array.dtype
         self._reference: Floats = array.reshape(-1).copy()
-        self._shift = np.where(np.isfinite(self._reference), self._reference, 0)
+        finite = np.isfinite(self._reference)
+        self._shift = self._reference if finite.all() else np.where(finite, self._reference, 0)
         self._blocks: dict[tuple[int, int], _Block] = {}
         self._least: Floats = np.full(array.size, np.nan, array.dtype)
         self._greatest = self._least.copy()

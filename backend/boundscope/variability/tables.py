@@ -137,6 +137,8 @@ def comparison_table(comparison: Comparison) -> Table:
         (
             layer.layer,
             "both",
+            layer.samples_first,
+            layer.samples_second,
             layer.elements_first,
             layer.elements_second,
             layer.first_bits,
@@ -151,10 +153,12 @@ def comparison_table(comparison: Comparison) -> Table:
         for layer in comparison.layers
     ]
     for run, only in ((first, comparison.only_first), (second, comparison.only_second)):
-        rows.extend((name, run, *(None,) * 10) for name in only)
+        rows.extend((name, run, *(None,) * 12) for name in only)
     columns = (
         "layer",
         "in",
+        f"samples, {first}",
+        f"samples, {second}",
         f"elements, {first}",
         f"elements, {second}",
         f"mean, {first} [bits]",

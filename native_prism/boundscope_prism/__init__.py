@@ -13,6 +13,7 @@ from boundscope_prism.elementwise import (
     subtract,
 )
 from boundscope_prism.errors import PrismArgumentError, PrismUnavailableError
+from boundscope_prism.product import gemm, matmul
 
 __all__ = [
     "Mode",
@@ -23,6 +24,8 @@ __all__ = [
     "cast",
     "divide",
     "fma",
+    "gemm",
+    "matmul",
     "multiply",
     "round_",
     "rounding",

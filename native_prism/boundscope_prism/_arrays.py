@@ -42,6 +42,18 @@ def as_array(name: str, value: object, dtype: np.dtype[Any] | None = None) -> ND
     return np.require(array, requirements=("C", "ALIGNED"))
 
 
+def as_strided(name: str, value: object, dtype: np.dtype[Any] | None = None) -> NDArray[Any]:
+    """`value` as an array whose strides are whole elements: the same memory where they are, else one copy.
+
+    Otherwise as `as_array`.
+    """
+    array = _memory(name, value)
+    _check_dtype(name, array, dtype)
+    if array.flags.aligned and all(stride % array.itemsize == 0 for stride in array.strides):
+        return array
+    return np.require(array, requirements=("C", "ALIGNED"))
+
+
 def significand_bits(array: NDArray[Any]) -> int:
     """24 for float32, 53 for float64: what Rounding.numbers() asks for."""
     return SIGNIFICAND_BITS[array.dtype]

@@ -20,3 +20,16 @@ def elementwise(
 def cast(
     x: NDArray[np.float64], out: NDArray[np.float32], rounding: Numbers, first: int
 ) -> None: ...
+
+# product: stacks of matrices with any strides; out is C-contiguous.
+def gemm(
+    a: NDArray[Any],
+    b: NDArray[Any],
+    bias: NDArray[Any] | None,
+    c: NDArray[Any] | None,
+    out: NDArray[Any],
+    alpha: float,
+    beta: float,
+    first_row: int,
+    rounding: Numbers,
+) -> None: ...

@@ -281,6 +281,64 @@ Extent ExtentBy(D d, const T* data, std::int64_t count) {
 Extent FloatExtent(const float* data, std::int64_t count) { return ExtentBy(DF(), data, count); }
 Extent DoubleExtent(const double* data, std::int64_t count) { return ExtentBy(DCarrier(), data, count); }
 
+template <class From, class To>
+HWY_INLINE void TransposeByElement(const From* from, std::int64_t line_stride, int lines, int begin, int depth,
+                                   int width, To* to) {
+  for (int l = 0; l < lines; ++l) {
+    for (int s = begin; s < depth; ++s) to[s * width + l] = static_cast<To>(from[l * line_stride + s]);
+  }
+}
+
+#if HWY_TARGET != HWY_SCALAR
+HWY_INLINE void StoreFour(hn::Vec<hn::FixedTag<float, 4>> x, float* to) { hn::StoreU(x, hn::FixedTag<float, 4>(), to); }
+HWY_INLINE void StoreFour(hn::Vec<hn::FixedTag<float, 4>> x, double* to) {
+  const hn::FixedTag<double, 2> d;
+  const hn::FixedTag<float, 2> half;
+  hn::StoreU(hn::PromoteTo(d, hn::LowerHalf(half, x)), d, to);
+  hn::StoreU(hn::PromoteTo(d, hn::UpperHalf(half, x)), d, to + 2);
+}
+#endif
+
+// Four by four at a time.
+template <class To>
+void TransposeBySquares(const float* from, std::int64_t line_stride, int lines, int depth, int width, To* to) {
+  int done_lines = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::FixedTag<float, 4> d;
+  const hn::FixedTag<double, 2> pair;
+  const int whole = depth / 4 * 4;
+  for (; done_lines + 4 <= lines; done_lines += 4) {
+    const float* line = from + done_lines * line_stride;
+    To* out = to + done_lines;
+    for (int s = 0; s < whole; s += 4) {
+      const auto a = hn::LoadU(d, line + s);
+      const auto b = hn::LoadU(d, line + line_stride + s);
+      const auto c = hn::LoadU(d, line + 2 * line_stride + s);
+      const auto e = hn::LoadU(d, line + 3 * line_stride + s);
+      const auto ab_low = hn::BitCast(pair, hn::InterleaveLower(d, a, b));
+      const auto ab_high = hn::BitCast(pair, hn::InterleaveUpper(d, a, b));
+      const auto ce_low = hn::BitCast(pair, hn::InterleaveLower(d, c, e));
+      const auto ce_high = hn::BitCast(pair, hn::InterleaveUpper(d, c, e));
+      StoreFour(hn::BitCast(d, hn::InterleaveLower(pair, ab_low, ce_low)), out + s * width);
+      StoreFour(hn::BitCast(d, hn::InterleaveUpper(pair, ab_low, ce_low)), out + (s + 1) * width);
+      StoreFour(hn::BitCast(d, hn::InterleaveLower(pair, ab_high, ce_high)), out + (s + 2) * width);
+      StoreFour(hn::BitCast(d, hn::InterleaveUpper(pair, ab_high, ce_high)), out + (s + 3) * width);
+    }
+    TransposeByElement(line, line_stride, 4, whole, depth, width, out);
+  }
+#endif
+  TransposeByElement(from + done_lines * line_stride, line_stride, lines - done_lines, 0, depth, width,
+                     to + done_lines);
+}
+
+void TransposeFloats(const float* from, std::int64_t line_stride, int lines, int depth, int width, float* to) {
+  TransposeBySquares(from, line_stride, lines, depth, width, to);
+}
+
+void TransposeToDoubles(const float* from, std::int64_t line_stride, int lines, int depth, int width, double* to) {
+  TransposeBySquares(from, line_stride, lines, depth, width, to);
+}
+
 }  // namespace HWY_NAMESPACE
 }  // namespace prism
 HWY_AFTER_NAMESPACE();
@@ -293,6 +351,15 @@ HWY_EXPORT(MultiplyFloats);
 HWY_EXPORT(MultiplyDoubles);
 HWY_EXPORT(FloatExtent);
 HWY_EXPORT(DoubleExtent);
+HWY_EXPORT(TransposeFloats);
+HWY_EXPORT(TransposeToDoubles);
+
+template <class T>
+void TransposeDoubles(const double* from, std::int64_t line_stride, int lines, int depth, int width, T* to) {
+  for (int l = 0; l < lines; ++l) {
+    for (int s = 0; s < depth; ++s) to[s * width + l] = static_cast<T>(from[l * line_stride + s]);
+  }
+}
 
 void MultiplyPieceOf(const Product<float>& product, const Rounding& rounding, const Piece& piece, bool fast) {
   HWY_DISPATCH_TABLE(MultiplyFloats)[DispatchIndex()](product, rounding, piece, fast);
@@ -310,6 +377,19 @@ Extent ExtentOf(const float* data, std::int64_t count) {
 }
 Extent ExtentOf(const double* data, std::int64_t count) {
   return HWY_DISPATCH_TABLE(DoubleExtent)[DispatchIndex()](data, count);
+}
+
+void TransposeLines(const float* from, std::int64_t line_stride, int lines, int depth, int width, float* to) {
+  HWY_DISPATCH_TABLE(TransposeFloats)[DispatchIndex()](from, line_stride, lines, depth, width, to);
+}
+void TransposeLines(const float* from, std::int64_t line_stride, int lines, int depth, int width, double* to) {
+  HWY_DISPATCH_TABLE(TransposeToDoubles)[DispatchIndex()](from, line_stride, lines, depth, width, to);
+}
+void TransposeLines(const double* from, std::int64_t line_stride, int lines, int depth, int width, double* to) {
+  TransposeDoubles(from, line_stride, lines, depth, width, to);
+}
+void TransposeLines(const double* from, std::int64_t line_stride, int lines, int depth, int width, float* to) {
+  TransposeDoubles(from, line_stride, lines, depth, width, to);
 }
 
 template <class T>

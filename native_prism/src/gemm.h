@@ -53,6 +53,12 @@ bool FastKernelsApply(const Product<T>& product, const Rounding& rounding);
 template <class T>
 void Multiply(const Product<T>& product, const Rounding& rounding);
 
+// to[s * width + l] = from[l * line_stride + s] for l < lines, s < depth.
+void TransposeLines(const float* from, std::int64_t line_stride, int lines, int depth, int width, float* to);
+void TransposeLines(const float* from, std::int64_t line_stride, int lines, int depth, int width, double* to);
+void TransposeLines(const double* from, std::int64_t line_stride, int lines, int depth, int width, double* to);
+void TransposeLines(const double* from, std::int64_t line_stride, int lines, int depth, int width, float* to);
+
 }  // namespace prism
 
 #endif  // PRISM_SRC_GEMM_H_

@@ -28,25 +28,25 @@ class StridedSource final : public Source<T> {
     const T* from = data_ + line * line_stride_ + step * step_stride_;
     if (line_stride_ == 1) {
       for (int s = 0; s < depth; ++s, from += step_stride_, to += width) {
+        if (lines == 16) {
+          for (int l = 0; l < 16; ++l) to[l] = static_cast<To>(from[l]);
+          continue;
+        }
         for (int l = 0; l < lines; ++l) to[l] = static_cast<To>(from[l]);
         std::fill(to + lines, to + width, To{0});
       }
       return;
     }
-    // In squares that stay in the first-level cache.
-    constexpr int kSquare = 16;
-    for (int begin = 0; begin < depth; begin += kSquare) {
-      const int end = std::min(depth, begin + kSquare);
-      for (int l = 0; l < width; ++l) {
-        const T* row = from + (l < lines ? l : 0) * line_stride_;
-        if (l < lines && step_stride_ == 1) {
-          for (int s = begin; s < end; ++s) to[s * width + l] = static_cast<To>(row[s]);
-        } else if (l < lines) {
-          for (int s = begin; s < end; ++s) to[s * width + l] = static_cast<To>(row[s * step_stride_]);
-        } else {
-          for (int s = begin; s < end; ++s) to[s * width + l] = To{0};
-        }
+    if (step_stride_ == 1) {
+      for (int l = lines; l < width; ++l) {
+        for (int s = 0; s < depth; ++s) to[s * width + l] = To{0};
       }
+      TransposeLines(from, line_stride_, lines, depth, width, to);
+      return;
+    }
+    for (int s = 0; s < depth; ++s, from += step_stride_, to += width) {
+      for (int l = 0; l < lines; ++l) to[l] = static_cast<To>(from[l * line_stride_]);
+      std::fill(to + lines, to + width, To{0});
     }
   }
 

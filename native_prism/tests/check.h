@@ -16,11 +16,13 @@
     }                                                                           \
   } while (false)
 
-void TestStream();
-void TestTargets();
-void TestEqualBits();
-void TestSplits();
-void TestSpecialValues();
-void TestEnvironment();
+// A test is a function that a static object of its file names. CMakeLists.txt lists the names again, for ctest.
+struct Test {
+  Test(const char* test_name, void (*test_run)());
+
+  const char* name;
+  void (*run)();
+  Test* next;
+};
 
 #endif  // PRISM_TESTS_CHECK_H_

@@ -11,9 +11,8 @@ from torch import Tensor
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
-from boundscope.bounds.operators.patches import transposed_convolution
 from boundscope.bounds.operators.relaxation import Parts
-from boundscope.network.operators.linear import Conv
+from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
 from boundscope.network.operators.window import split_pads
 
 
@@ -79,7 +78,8 @@ class ConvRule(Rule[Conv]):
                 flat.shape[2:], op.strides, op.dilations, weight.shape[2:], strict=True
             )
         ]
-        carried = transposed_convolution(flat, weight, op.strides, op.dilations, op.group)
+        transpose = TRANSPOSED_CONVOLUTIONS[len(shape) - 2]
+        carried = transpose(flat, weight, stride=op.strides, dilation=op.dilations, groups=op.group)
         trims = [
             (-begin, full - end - got)
             for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)

@@ -59,6 +59,8 @@ void SetTarget(const std::string& name);
 
 }  // namespace prism
 
+#include "prism/convolution.h"  // IWYU pragma: export
+#include "prism/elementwise.h"  // IWYU pragma: export
 #include "prism/product.h"  // IWYU pragma: export
 
 #endif  // PRISM_PRISM_H_

@@ -190,7 +190,7 @@ def _to_multiple(x: Real, exponent: int) -> Fraction:
     whole = halves // 2
     if halves % 2 == 1 and (not exact or whole % 2 == 1):
         whole += 1
-    return whole * Fraction(2) ** exponent
+    return Fraction(whole) * Fraction(2) ** exponent
 
 
 # ---------------------------------------------------------------- formats and rounding
@@ -288,7 +288,8 @@ def _stochastic(x: Real, fmt: Format, random: Random) -> Fraction:
     exponent = fmt.quantum(x)
     whole, _ = _floor(x, exponent)
     fine, _ = _floor(x, exponent - count)
-    return (whole + (fine - (whole << count) + draw >= 2**count)) * Fraction(2) ** exponent
+    up = fine - (whole << count) + draw >= 2**count
+    return Fraction(whole + up) * Fraction(2) ** exponent
 
 
 def _up_down(x: Real, fmt: Format, random: Random) -> Fraction:

@@ -102,7 +102,7 @@ def samples_for_general(confidence: Confidence = Confidence()) -> int:
 def estimate_noise_bits(samples: int) -> float:
     """Standard deviation of the deviation estimate of one element, in bits, if its samples are normally distributed.
 
-    The variance of log2 of a χ-distributed σ to first order, 1/(ln 2·√(2(n − 1))): 0.34 bits with 10 samples.
+    That of log2 of a χ-distributed σ to first order, 1/(ln 2·√(2(n − 1))): 0.34 bits with 10 samples.
     """
     _enough(samples, "tensor")
     return float(1 / (np.log(2) * np.sqrt(2 * (samples - 1))))

@@ -17,9 +17,10 @@ def elementwise(
     rounding: Numbers,
     first: int,
 ) -> None: ...
-def cast(
-    x: NDArray[np.float64], out: NDArray[np.float32], rounding: Numbers, first: int
-) -> None: ...
+def elementwise_plain(
+    operation: int, operands: tuple[Any, ...], out: Any, rounding: Numbers, first: int
+) -> Any: ...
+def cast(x: NDArray[np.float64], out: NDArray[np.float32], rounding: Numbers, first: int) -> None: ...
 
 # product: stacks of matrices with any strides; out is C-contiguous.
 def gemm(
@@ -31,5 +32,19 @@ def gemm(
     alpha: float,
     beta: float,
     first_row: int,
+    rounding: Numbers,
+) -> None: ...
+
+# convolution: `axes` are input, kernel, stride, dilation, padding before and after, output padding, each of depth,
+# height and width.
+def convolution(
+    x: NDArray[Any],
+    weight: NDArray[Any],
+    bias: NDArray[Any] | None,
+    out: NDArray[Any],
+    axes: list[tuple[int, ...]],
+    groups: int,
+    transposed: bool,
+    first_image: int,
     rounding: Numbers,
 ) -> None: ...

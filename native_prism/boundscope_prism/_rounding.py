@@ -13,6 +13,8 @@ Mode: TypeAlias = Literal["rn", "sr", "ud", "rr"]
 MODES: dict[str, int] = {"rn": 0, "sr": 1, "ud": 2, "rr": 3}
 WORD_LIMIT = 2**64
 OPERATION_LIMIT = 2**56
+# Asked once: the operating system takes longer to say it than a small array to be added.
+_CORES = os.cpu_count() or 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class Rounding:
             )
         operation = check_integer("operation", operation, 0, OPERATION_LIMIT - 1)
         precision = 0 if self.precision is None else self.precision
-        threads = (os.cpu_count() or 1) if self.threads is None else self.threads
+        threads = _CORES if self.threads is None else self.threads
         return MODES[self.mode], precision, self.seed, self.sample, operation, threads
 
 

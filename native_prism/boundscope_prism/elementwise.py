@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from boundscope_prism._arrays import (
     FLOAT32,
     FLOAT64,
+    SIGNIFICAND_BITS,
     Array,
     as_array,
     as_kind_of,
@@ -23,6 +24,9 @@ from boundscope_prism._rounding import WORD_LIMIT, Rounding, check_integer
 from boundscope_prism.errors import PrismArgumentError
 
 A = TypeVar("A", bound=Array)
+
+# Elementwise of prism/elementwise.h.
+_ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _SQRT, _FMA, _ROUND = range(7)
 
 
 def add(
@@ -51,7 +55,7 @@ def add(
     Raises PrismArgumentError where an argument is not as described, and PrismUnavailableError where
     BOUNDSCOPE_PRISM_TARGET names no target of this CPU.
     """
-    return _run("add", {"a": a, "b": b}, rounding, operation, first, out)
+    return _run(_ADD, rounding, operation, first, out, a, b)
 
 
 def subtract(
@@ -64,7 +68,7 @@ def subtract(
     out: A | None = None,
 ) -> A:
     """a - b. See add()."""
-    return _run("subtract", {"a": a, "b": b}, rounding, operation, first, out)
+    return _run(_SUBTRACT, rounding, operation, first, out, a, b)
 
 
 def multiply(
@@ -77,7 +81,7 @@ def multiply(
     out: A | None = None,
 ) -> A:
     """a * b. See add()."""
-    return _run("multiply", {"a": a, "b": b}, rounding, operation, first, out)
+    return _run(_MULTIPLY, rounding, operation, first, out, a, b)
 
 
 def divide(
@@ -90,12 +94,12 @@ def divide(
     out: A | None = None,
 ) -> A:
     """a / b. See add()."""
-    return _run("divide", {"a": a, "b": b}, rounding, operation, first, out)
+    return _run(_DIVIDE, rounding, operation, first, out, a, b)
 
 
 def sqrt(a: A, rounding: Rounding, *, operation: int = 0, first: int = 0, out: A | None = None) -> A:
     """The square root of a; NaN for a negative number. See add()."""
-    return _run("sqrt", {"a": a}, rounding, operation, first, out)
+    return _run(_SQRT, rounding, operation, first, out, a)
 
 
 def fma(
@@ -109,7 +113,7 @@ def fma(
     out: A | None = None,
 ) -> A:
     """a * b + c with one rounding, that of the sum. See add()."""
-    return _run("fma", {"a": a, "b": b, "c": c}, rounding, operation, first, out)
+    return _run(_FMA, rounding, operation, first, out, a, b, c)
 
 
 def round_(a: A, rounding: Rounding, *, operation: int = 0, first: int = 0, out: A | None = None) -> A:
@@ -118,7 +122,7 @@ def round_(a: A, rounding: Rounding, *, operation: int = 0, first: int = 0, out:
     "rn" rounds to `precision` bits; "sr" and "rr" do by chance and keep what fits, so with the full precision they
     keep everything; "ud" always moves to a neighbour. See add().
     """
-    return _run("round", {"a": a}, rounding, operation, first, out)
+    return _run(_ROUND, rounding, operation, first, out, a)
 
 
 def cast(
@@ -127,31 +131,46 @@ def cast(
     """float64 `a` as float32, each element rounded once by `rounding`. See add(); `out` lies apart from `a`."""
     array = as_array("a", a, FLOAT64)
     result = result_array(out, array.shape, FLOAT32, {"a": array})
-    _check_first(first, array.size)
+    first = check_integer("first", first, 0, WORD_LIMIT - array.size)
     call(native.cast, array, result, rounding.numbers(operation, significand_bits(result)), first)
     return as_kind_of(a, result) if out is None else out
 
 
-_OPERATIONS = {"add": 0, "subtract": 1, "multiply": 2, "divide": 3, "sqrt": 4, "fma": 5, "round": 6}
-
-
 def _run(
-    name: str,
-    operands: Mapping[str, A | float],
+    number: int,
     rounding: Rounding,
     operation: int,
     first: int,
     out: A | None,
+    *operands: A | float,
 ) -> A:
+    if first == 0:
+        numbers = rounding.numbers(operation, SIGNIFICAND_BITS[FLOAT64])
+        plain = call(native.elementwise_plain, number, operands, out, numbers, 0)
+        if plain is not None:
+            result: A = plain
+            return result
+    return _run_with_care(number, rounding, operation, first, out, dict(zip("abc", operands, strict=False)))
+
+
+def _run_with_care(
+    number: int,
+    rounding: Rounding,
+    operation: int,
+    first: int,
+    out: A | None,
+    operands: Mapping[str, A | float],
+) -> A:
+    """Whatever may come: tensors, numbers, other strides, operands that broadcast, and what is to be refused."""
     arrays, kind = _operand_arrays(operands)
     shape = _result_shape(arrays)
     dtype = next(iter(arrays.values())).dtype
-    whole = tuple(key for key, array in arrays.items() if array.shape == shape)
+    whole = tuple(name for name, array in arrays.items() if array.shape == shape)
     result = result_array(out, shape, dtype, arrays, may_replace=whole)
-    first = _check_first(first, result.size)
+    first = check_integer("first", first, 0, WORD_LIMIT - result.size)
     numbers = rounding.numbers(operation, significand_bits(result))
     layouts = [_layout(array, shape) for array in arrays.values()]
-    call(native.elementwise, _OPERATIONS[name], layouts, result, numbers, first)
+    call(native.elementwise, number, layouts, result, numbers, first)
     if out is not None:
         return out
     fresh: A = as_kind_of(kind, result)
@@ -213,7 +232,3 @@ def _layout(array: NDArray[Any], shape: tuple[int, ...]) -> tuple[NDArray[Any], 
     if sizes[first : last + 1] != shape[first : last + 1]:
         return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1), 1
     return array.reshape(-1), math.prod(shape[last + 1 :])
-
-
-def _check_first(first: int, count: int) -> int:
-    return check_integer("first", first, 0, WORD_LIMIT - count)

@@ -2,6 +2,7 @@
 
 from boundscope_prism._native import target, targets
 from boundscope_prism._rounding import Mode, Rounding, rounding
+from boundscope_prism.convolution import convolution
 from boundscope_prism.elementwise import (
     add,
     cast,
@@ -22,6 +23,7 @@ __all__ = [
     "Rounding",
     "add",
     "cast",
+    "convolution",
     "divide",
     "fma",
     "gemm",

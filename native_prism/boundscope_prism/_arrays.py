@@ -59,6 +59,11 @@ def significand_bits(array: NDArray[Any]) -> int:
     return SIGNIFICAND_BITS[array.dtype]
 
 
+def plain_array(name: str, value: object) -> object:
+    """A tensor's memory as an array; anything else as it is."""
+    return _tensor_memory(name, value) if is_tensor(value) else value
+
+
 def result_array(
     out: object,
     shape: tuple[int, ...],
@@ -118,6 +123,14 @@ def _memory(name: str, value: object) -> NDArray[Any]:
 
 
 def _tensor_memory(name: str, tensor: torch.Tensor) -> NDArray[Any]:
+    try:
+        return tensor.numpy()
+    except (TypeError, RuntimeError) as error:
+        return _unusual_tensor_memory(name, tensor, str(error))
+
+
+def _unusual_tensor_memory(name: str, tensor: torch.Tensor, why: str) -> NDArray[Any]:
+    """The memory of a tensor that numpy refuses for the reason `why`, or an error in our words."""
     import torch  # already imported: there is a tensor
 
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
@@ -132,7 +145,9 @@ def _tensor_memory(name: str, tensor: torch.Tensor) -> NDArray[Any]:
         raise PrismArgumentError(
             f"{name}: expected a tensor without gradient, got one that requires it; pass {name}.detach()."
         )
-    return tensor.resolve_neg().numpy()
+    if tensor.is_neg():
+        return tensor.resolve_neg().numpy()
+    raise PrismArgumentError(f"{name}: expected a tensor that numpy can read: {why}.")
 
 
 def _check_dtype(name: str, array: NDArray[Any], dtype: np.dtype[Any] | None) -> None:

@@ -16,6 +16,8 @@ from boundscope_prism._arrays import (
     Array,
     as_array,
     as_kind_of,
+    is_tensor,
+    plain_array,
     result_array,
     significand_bits,
 )
@@ -25,6 +27,7 @@ from boundscope_prism.errors import PrismArgumentError
 
 A = TypeVar("A", bound=Array)
 
+_NUMBERS = (int, float, np.integer, np.floating)
 # Elementwise of prism/elementwise.h.
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _SQRT, _FMA, _ROUND = range(7)
 
@@ -146,9 +149,14 @@ def _run(
 ) -> A:
     if first == 0:
         numbers = rounding.numbers(operation, SIGNIFICAND_BITS[FLOAT64])
-        plain = call(native.elementwise_plain, number, operands, out, numbers, 0)
+        kind = operands[0]
+        if is_tensor(kind):
+            arrays = tuple([plain_array(name, x) for name, x in zip("abc", operands, strict=False)])
+            plain = call(native.elementwise_plain, number, arrays, plain_array("out", out), numbers, 0)
+        else:
+            plain = call(native.elementwise_plain, number, operands, out, numbers, 0)
         if plain is not None:
-            result: A = plain
+            result: A = as_kind_of(kind, plain) if out is None else out
             return result
     return _run_with_care(number, rounding, operation, first, out, dict(zip("abc", operands, strict=False)))
 
@@ -183,7 +191,7 @@ def _operand_arrays(operands: Mapping[str, Array | float]) -> tuple[dict[str, ND
     dtype: np.dtype[Any] | None = None
     found: dict[str, NDArray[Any]] = {}
     for name, value in operands.items():
-        if isinstance(value, int | float):
+        if isinstance(value, _NUMBERS):
             continue
         found[name] = as_array(name, value, dtype)
         if kind is None:
@@ -193,7 +201,7 @@ def _operand_arrays(operands: Mapping[str, Array | float]) -> tuple[dict[str, ND
             f"{next(iter(operands))}: expected a numpy array or a torch tensor, got a number alone."
         )
     for name, value in operands.items():
-        if isinstance(value, int | float):
+        if isinstance(value, _NUMBERS):
             found[name] = _scalar(name, value, dtype)
     return {name: found[name] for name in operands}, kind
 

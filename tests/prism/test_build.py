@@ -24,10 +24,13 @@ target_link_libraries(consumer PRIVATE prism::prism)
 CONSUMER_CODE = """
 #include <prism/prism.h>
 int main() {
-  const float a = 1.0f, b = 2.0f;
-  float sum = 0.0f;
-  prism::Add(&a, &b, &sum, 1, prism::Mode::kStochastic, prism::Draw{1, 2, 3});
-  return sum == 3.0f ? 0 : 1;
+  const float a[] = {1.0f, 2.0f}, b = 2.0f;
+  float sum[2] = {};
+  prism::Rounding rounding;
+  rounding.mode = prism::Mode::kStochastic;
+  rounding.seed = 1;
+  prism::Add(prism::Operand<float>::Whole(a, 2), prism::Operand<float>::Scalar(&b), sum, 2, rounding);
+  return sum[0] == 3.0f && sum[1] == 4.0f ? 0 : 1;
 }
 """
 

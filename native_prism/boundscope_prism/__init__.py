@@ -14,6 +14,7 @@ from boundscope_prism.elementwise import (
     subtract,
 )
 from boundscope_prism.errors import PrismArgumentError, PrismUnavailableError
+from boundscope_prism.functions import apply
 from boundscope_prism.product import gemm, matmul
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "PrismUnavailableError",
     "Rounding",
     "add",
+    "apply",
     "cast",
     "convolution",
     "divide",

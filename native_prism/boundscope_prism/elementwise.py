@@ -27,7 +27,9 @@ from boundscope_prism.errors import PrismArgumentError
 
 A = TypeVar("A", bound=Array)
 
-_NUMBERS = (int, float, np.integer, np.floating)
+# What counts as a number rather than an array.
+NUMBERS = (int, float, np.integer, np.floating)
+
 # Elementwise of prism/elementwise.h.
 _ADD, _SUBTRACT, _MULTIPLY, _DIVIDE, _SQRT, _FMA, _ROUND = range(7)
 
@@ -191,7 +193,7 @@ def _operand_arrays(operands: Mapping[str, Array | float]) -> tuple[dict[str, ND
     dtype: np.dtype[Any] | None = None
     found: dict[str, NDArray[Any]] = {}
     for name, value in operands.items():
-        if isinstance(value, _NUMBERS):
+        if isinstance(value, NUMBERS):
             continue
         found[name] = as_array(name, value, dtype)
         if kind is None:
@@ -201,7 +203,7 @@ def _operand_arrays(operands: Mapping[str, Array | float]) -> tuple[dict[str, ND
             f"{next(iter(operands))}: expected a numpy array or a torch tensor, got a number alone."
         )
     for name, value in operands.items():
-        if isinstance(value, _NUMBERS):
+        if isinstance(value, NUMBERS):
             found[name] = _scalar(name, value, dtype)
     return {name: found[name] for name in operands}, kind
 

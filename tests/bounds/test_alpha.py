@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from fractions import Fraction
 from pathlib import Path
 
@@ -101,6 +102,15 @@ def test_a_search_may_be_left_after_any_step(tmp_path: Path, seed: int, steps: i
     engine = engine_of(network, AlphaSettings(steps=steps, learning_rate=rate))
     found = margins(engine, box, differences(3), Method.ALPHA_CROWN)
     assert (found <= least_seen(network, box, differences(3), seed) + 1e-9).all()
+
+
+def test_a_search_without_time_gives_crowns_bounds(tmp_path: Path) -> None:
+    network = load_network(mlp(tmp_path / "n.onnx", [4, 16, 16, 3], 1))
+    box, engine = around(np.zeros(4), 0.3), engine_of(network)
+    crown, alpha = (margins(engine, box, differences(3), m) for m in (Method.CROWN, Method.ALPHA_CROWN))
+    assert (alpha > crown).any()
+    engine.search_until_s = time.monotonic()
+    assert (margins(engine, box, differences(3), Method.ALPHA_CROWN) == crown).all()
 
 
 @SETTINGS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,13 @@ from boundscope.bounds.operators.relaxation import Lines
 from boundscope.bounds.operators.relu import ReluRule
 from boundscope.errors import CancelledError
 from boundscope.monitor import Monitor
+from boundscope.network import load_network
+from boundscope.properties.types import LinearConstraint
 from boundscope.protocol import (
     Arithmetic,
     Event,
     GapPoint,
+    LayerBounds,
     Method,
     PropertyFile,
     Verdict,
@@ -36,6 +40,7 @@ from boundscope.worker import verify as verify_module
 from boundscope.worker import witness as witness_module
 from boundscope.worker.files import JobFiles
 from boundscope.worker.verify import run_verify
+from support.enclosure import box_of, corners_and_points, engine_of, values_at
 from support.jobs import ref, verify
 from support.models import box_property, mlp, save
 
@@ -44,9 +49,9 @@ DECIDED = (Verdict.VERIFIED, Verdict.VIOLATED)
 
 @pytest.fixture
 def proven(tmp_path: Path) -> tuple[Path, Path]:
-    """A network and a property that α-CROWN verifies; CROWN falls short by 0.04, intervals by 1."""
+    """A network and a property that α-CROWN verifies; slopes of the margin alone fall short by 0.03, CROWN by 0.09."""
     network, prop = mlp(tmp_path / "n.onnx", [4, 12, 12, 3], 3), tmp_path / "proven.vnnlib"
-    prop.write_text(box_property([-0.3] * 4, [0.3] * 4, 3, "(assert (<= Y_0 (+ Y_1 0.05)))"))
+    prop.write_text(box_property([-0.3] * 4, [0.3] * 4, 3, "(assert (<= Y_0 (+ Y_1 0.1)))"))
     return network, prop
 
 
@@ -207,6 +212,71 @@ def test_a_deadline_is_kept_with_what_was_proven_so_far(tmp_path: Path, method: 
     assert late < 2.0
     assert result.margin.smallest is not None
     assert result.margin.smallest <= 0
+
+
+def wide(tmp_path: Path) -> tuple[Path, float, float, float]:
+    """A network whose hidden layers take α-CROWN many times as long as CROWN; of Y_1 − Y_0 the bound by CROWN, that by
+    slopes of this row alone, and the least of some values."""
+    path = mlp(tmp_path / "n.onnx", [64, *[400] * 4, 4], 1)
+    network = load_network(path)
+    box = box_of([-0.1] * 64, [0.1] * 64)
+    engine = engine_of(network)
+    context = engine.context(box, Method.CROWN)
+    row = LinearConstraint(np.array([1, 0]), np.array([1.0, -1.0]), bound=Fraction(10**6))
+    crown, alpha = (
+        engine.margins(context, [row], method).item() + 1e6 for method in (Method.CROWN, Method.ALPHA_CROWN)
+    )
+    outputs = [
+        values_at(network, x, torch.float64)["y"].flatten()
+        for x in corners_and_points(box, 200, torch.float64)
+    ]
+    return path, crown, alpha, min(float(y[1] - y[0]) for y in outputs)
+
+
+def run_alpha(tmp_path: Path, network: Path, threshold: float, monitor: Monitor) -> VerifyResult:
+    """Whether Y_1 − Y_0 stays above a threshold."""
+    prop = tmp_path / "p.vnnlib"
+    prop.write_text(box_property([-0.1] * 64, [0.1] * 64, 4, f"(assert (>= Y_0 (+ Y_1 {-threshold:.9f})))"))
+    job = VerifyJob(
+        network=ref(network), property=PropertyFile(file=ref(prop)), method=Method.ALPHA_CROWN, timeout_s=60
+    )
+    return run_verify(job, JobFiles(network, prop), monitor, RankGroup())
+
+
+def test_alpha_ends_within_the_limit_and_keeps_what_it_has_found(tmp_path: Path) -> None:
+    """Two seconds from the moment that CROWN has said what it can: the search ends before the limit, not at it."""
+    seen: dict[str, float] = {}
+
+    def listen(event: Event) -> None:
+        if isinstance(event, GapPoint) and event.lower is not None and event.step not in seen:
+            seen[event.step] = event.lower
+            if event.step == "crown":
+                monitor.deadline = time.monotonic() + 2.0
+
+    network, _, alpha, reached = wide(tmp_path)
+    monitor = Monitor(listen, timeout_s=60)
+    result = run_alpha(tmp_path, network, (alpha + reached) / 2, monitor)
+    assert monitor.remaining_s > -0.5
+    assert result.verdict is Verdict.TIMEOUT
+    assert "cut the search for better bounds short" in result.reason
+    assert result.margin.smallest is not None
+    assert result.margin.smallest > seen["crown"]
+
+
+def test_slopes_of_the_margins_come_before_those_of_all_layers(tmp_path: Path) -> None:
+    """A property that they suffice for is proven without a search in any hidden layer."""
+    searched: set[str] = set()
+
+    def listen(event: Event) -> None:
+        if isinstance(event, LayerBounds):
+            searched.add(event.method)
+
+    network, crown, alpha, _ = wide(tmp_path)
+    assert crown < alpha
+    result = run_alpha(tmp_path, network, (crown + alpha) / 2, Monitor(listen, timeout_s=60))
+    assert result.verdict is Verdict.VERIFIED
+    assert "crown" in searched
+    assert "alpha-crown" not in searched
 
 
 def test_a_deadline_before_anything_is_proven(tmp_path: Path) -> None:

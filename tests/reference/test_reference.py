@@ -27,7 +27,7 @@ from boundscope.protocol import Engine, Event, LayerBounds, LogLine, Method, Ver
 from boundscope.reference import compat, guard
 from boundscope.reference.engine import ReferenceEngine
 from boundscope.sharding.weights import WholeWeights
-from boundscope.worker.engines import ReferenceCases
+from boundscope.worker.engines import ReferenceCases, Step
 from support.jobs import verify
 from support.models import box_property, convnet, mlp, save
 
@@ -221,9 +221,9 @@ def test_alpha_helps_here_and_is_not_trusted_where_it_does_not(
     monkeypatch.setattr(guard, "alpha_helps", lambda: False)
     events: list[Event] = []
     cases = ReferenceCases(network, Monitor(events.append))
-    cases.margins(0, case, constraints, Method.CROWN)
+    cases.margins(0, case, constraints, Step(Method.CROWN, Method.CROWN))
     assert "optimise" not in cases.note
-    cases.margins(0, case, constraints, Method.ALPHA_CROWN)
+    cases.margins(0, case, constraints, Step(Method.ALPHA_CROWN, Method.ALPHA_CROWN))
     assert "does not optimise slopes with torch" in cases.note
     assert [event.level for event in events if isinstance(event, LogLine)] == ["warning"]
 

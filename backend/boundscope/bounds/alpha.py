@@ -7,6 +7,8 @@ sound whatever the parameters are.
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -63,6 +65,7 @@ def optimised(
     monitor: Monitor,
     *,
     enough: Callable[[Tensor], bool] | None = None,
+    until_s: float = math.inf,
 ) -> Tensor:
     """Lower bounds of one chunk of rows, with the best parameters found: [R] float64, sound, never below CROWN's.
 
@@ -72,15 +75,16 @@ def optimised(
         settings: of the search.
         monitor: asked between steps whether to go on.
         enough: given bounds [R], whether they need not get better.
+        until_s: when (monotonic) the search ends, with what it has found.
     """
     first = BackwardPass(context)
     proven = bound(first)
-    if enough is not None and enough(proven):
+    if (enough is not None and enough(proven)) or time.monotonic() >= until_s:
         return proven
     parameters = _parameters_of(context, first, len(proven))
     if not parameters:
         return proven
-    _search(context, bound, settings, monitor, parameters, enough)
+    _search(context, bound, settings, monitor, parameters, enough, until_s)
     thetas = {name: one.full(one.best) for name, one in parameters.items()}
     # A bound that overflowed to NaN in the second pass takes nothing from the first.
     return torch.fmax(proven, bound(BackwardPass(context, thetas=thetas)))
@@ -105,6 +109,7 @@ def _search(
     monitor: Monitor,
     parameters: dict[str, _Parameters],
     enough: Callable[[Tensor], bool] | None,
+    until_s: float,
 ) -> None:
     """Ascend on the sum of the rows' bounds; leaves each row's best θ in `parameters`."""
     optimizer = torch.optim.Adam([one.values for one in parameters.values()], lr=settings.learning_rate)
@@ -132,7 +137,7 @@ def _search(
                 for one in parameters.values():
                     one.keep(improved)
                 total_gain += gain
-            if enough is not None and enough(best):
+            if (enough is not None and enough(best)) or time.monotonic() >= until_s:
                 return
             idle = idle + 1 if total_gain and gain < settings.least_gain * total_gain else 0
             if idle >= 2:

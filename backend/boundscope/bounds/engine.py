@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -87,6 +88,8 @@ class BoundEngine:
             # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
             exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
         self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
+        # When (monotonic) α-CROWN ends its searches: what they have found by then is proven and used.
+        self.search_until_s = math.inf
         self._chunk_rows = chunk_rows
         self._subnormal = _with_subnormals(network) if self.model.underflow else frozenset[str]()
 
@@ -190,7 +193,7 @@ class BoundEngine:
                 if len(wanted):
                     stage = f"{method} bounds of {producers[name].name if name in producers else name}"
                     context.tighten(name, self.element_bounds(context, name, wanted, stage))
-                if method in OPTIMISED:
+                if method in OPTIMISED and not self.out_of_time():
                     # Only what is still unstable after plain CROWN is worth the search.
                     wanted = (
                         rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
@@ -206,6 +209,10 @@ class BoundEngine:
                 )
                 self._report(context, producers[name], name, unstable, method, case)
 
+    def out_of_time(self) -> bool:
+        """Whether the time for searches is over, as rank 0 sees it; all ranks call together."""
+        return self.ranks.of_rank_0(time.monotonic() >= self.search_until_s)
+
     def _bounded(
         self,
         context: BoxContext,
@@ -218,7 +225,7 @@ class BoundEngine:
         """One chunk by plain CROWN, or with its relaxations optimised."""
         if not alpha:
             return bound(BackwardPass(context, dtype=dtype))
-        return optimised(context, bound, self.alpha, self.monitor, enough=enough)
+        return optimised(context, bound, self.alpha, self.monitor, enough=enough, until_s=self.search_until_s)
 
     def element_bounds(
         self, context: BoxContext, name: str, wanted: Tensor, stage: str, *, alpha: bool = False

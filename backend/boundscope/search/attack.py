@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -48,17 +49,20 @@ class Attack:
     def __init__(self, network: Network, dtype: torch.dtype, seed: int) -> None:
         self._network = network
         self._dtype = dtype
-        self._generator = torch.Generator().manual_seed(seed)
+        self._seed = seed
+        self._generator = torch.Generator()
         self._batched = True
         self._constants = {
             name: tensor.to(dtype) if tensor.is_floating_point() else tensor
-            for name, tensor in (
-                (name, torch.from_numpy(np.array(a))) for name, a in network.constants.items()
-            )
+            for name, tensor in ((name, _shared(array)) for name, array in network.constants.items())
         }
 
     def run(self, case: Case, monitor: Monitor, seconds: float) -> AttackOutcome:
-        """Attack every clause of a case for at most `seconds`; stops early once something violates."""
+        """Attack every clause of a case for at most `seconds`; stops early once something violates.
+
+        The same case is attacked in the same way whatever was attacked before.
+        """
+        self._generator.manual_seed(self._seed)
         margins = [math.inf] * len(case.clauses)
         candidates: list[Candidate] = []
         end = monitor.elapsed_s + seconds
@@ -140,6 +144,13 @@ class Attack:
                 margins[clause] = value
             if value <= 0:
                 candidates.append(Candidate(clause, grid[row, best].to(torch.float64).numpy().copy(), value))
+
+
+def _shared(array: NDArray[Any]) -> Tensor:
+    """An array as a tensor on the same memory, which nobody writes to."""
+    if array.flags.writeable:
+        return torch.from_numpy(array)
+    return torch.from_numpy(np.array(array))
 
 
 class _Objective:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +28,34 @@ BATCH_ELEMENTS = 1_000_000  # larger batches are not tried
 LISTED = 3
 
 
+class Runs:
+    """Both ways in which ONNX Runtime runs a file, opened when they are first needed and then kept."""
+
+    def __init__(self, network_path: str | os.PathLike[str]) -> None:
+        self.path = Path(network_path)
+
+    @cached_property
+    def _source(self) -> bytes:
+        return original_source(self.path)
+
+    @cached_property
+    def optimized(self) -> Session:
+        return Session(self._source, self.path.name, optimized=True)
+
+    @cached_property
+    def plain(self) -> Session:
+        session = Session(self._source, self.path.name, optimized=False)
+        del self._source
+        return session
+
+
 def replay(
-    network_path: str | os.PathLike[str], property_path: str | os.PathLike[str], inputs: Sequence[str]
+    network: str | os.PathLike[str] | Runs, property_path: str | os.PathLike[str], inputs: Sequence[str]
 ) -> Replay:
     """Run a counterexample through ONNX Runtime, with and without graph optimisation, and judge it by the file.
 
     Args:
-        network_path: the original ONNX file.
+        network: the original ONNX file, or its runs, where several counterexamples are replayed.
         property_path: the original VNN-LIB file.
         inputs: decimal texts X_0 … X_{n−1}, in the order of the property.
 
@@ -46,9 +68,8 @@ def replay(
     Raises:
         NetworkError, PropertyError: a file cannot be read, or does not go with the number of inputs.
     """
-    source, name = original_source(network_path), Path(network_path).name
-    optimized = Session(source, name, optimized=True)
-    plain = Session(source, name, optimized=False)
+    runs = network if isinstance(network, Runs) else Runs(network)
+    optimized, plain = runs.optimized, runs.plain
     decimals = _decimals(inputs, optimized)
     text = _read_text(property_path)
     formula = FormulaReader(text, decimals, str(property_path)).read()

@@ -2,23 +2,68 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
+
+import numpy as np
 
 from boundscope.bounds import BoundEngine
+from boundscope.bounds.context import BoxContext
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
-from boundscope.properties.types import Case, LinearConstraint
+from boundscope.properties.types import Box, Case, LinearConstraint
 from boundscope.protocol import LayerBounds, Method
+
+
+class Step(NamedTuple):
+    """Hidden layers bounded by one method, margins by another: what is cheap first, so that a clause that it excludes
+    never meets what is dear."""
+
+    hidden: Method
+    margins: Method
+
+
+_INTERVALS = Step(Method.IBP, Method.IBP)
+_CROWN = Step(Method.CROWN, Method.CROWN)
+NATIVE_STEPS = {
+    Method.IBP: (_INTERVALS,),
+    Method.CROWN_IBP: (_INTERVALS, Step(Method.CROWN_IBP, Method.CROWN_IBP)),
+    Method.CROWN: (_INTERVALS, _CROWN),
+    # Slopes of the margins alone take a small part of the time that those of all layers take, and often suffice.
+    Method.ALPHA_CROWN: (
+        _INTERVALS,
+        _CROWN,
+        Step(Method.CROWN, Method.ALPHA_CROWN),
+        Step(Method.ALPHA_CROWN, Method.ALPHA_CROWN),
+    ),
+}
+REFERENCE_STEPS = {
+    method: tuple(step for step in steps if step.hidden is step.margins)
+    for method, steps in NATIVE_STEPS.items()
+}
 
 
 class CaseEngine(Protocol):
     """What bounds the cases of a job."""
 
+    def steps(self, method: Method) -> tuple[Step, ...]:
+        """What a method consists of, the last one the dearest by far."""
+        ...
+
     def margins(
-        self, number: int, case: Case, constraints: Sequence[LinearConstraint], method: Method
+        self, number: int, case: Case, constraints: Sequence[LinearConstraint], step: Step
     ) -> list[float]:
         """Lower bounds of the constraints' margins, in their order; reports layers on the way."""
+        ...
+
+    def allow(self, seconds: float) -> None:
+        """Searches for better bounds may take so long from now; then what they have found is proven and used."""
+        ...
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether a search since the last `allow` ended for want of time."""
         ...
 
     def excludes(self, margin: float, constraint: LinearConstraint) -> bool:
@@ -38,15 +83,57 @@ class NativeCases:
 
     def __init__(self, engine: BoundEngine) -> None:
         self._engine = engine
+        self._kept: tuple[Box, Method, BoxContext] | None = (
+            None  # for the next step, or the next case of this box
+        )
+        self._proof_s = 0.0  # the longest that CROWN bounds of a box took, with their margins
+
+    def steps(self, method: Method) -> tuple[Step, ...]:
+        return NATIVE_STEPS[method]
 
     def margins(
-        self, number: int, case: Case, constraints: Sequence[LinearConstraint], method: Method
+        self, number: int, case: Case, constraints: Sequence[LinearConstraint], step: Step
     ) -> list[float]:
-        context = self._engine.context(case.box, method, case=number)
-        return [float(value) for value in self._engine.margins(context, constraints, method)]
+        begun_s = time.monotonic()
+        context = self._bounded(number, case.box, step.hidden)
+        found = [float(value) for value in self._engine.margins(context, constraints, step.margins)]
+        if step.margins is Method.CROWN:
+            self._proof_s = max(self._proof_s, time.monotonic() - begun_s)
+        return found
+
+    def _bounded(self, number: int, box: Box, method: Method) -> BoxContext:
+        """The context of a box: the one that is kept where it is of an equal box and at least as tight."""
+        if self._kept is not None:
+            known_box, known_method, context = self._kept
+            if method in (known_method, Method.IBP) and _equal(known_box, box):
+                return context
+        if method is Method.IBP:
+            return self._engine.context(box, method, case=number)
+        self._kept = None  # its memory is needed
+        context = self._engine.context(box, method, case=number)
+        self._kept = (box, method, context)
+        return context
+
+    def allow(self, seconds: float) -> None:
+        """What is left of the time must suffice for CROWN bounds, and to prove what a search has found."""
+        self._engine.search_until_s = time.monotonic() + max(0.0, seconds - 2.0 * self._proof_s)
+
+    @property
+    def cut_short(self) -> bool:
+        return self._engine.out_of_time()
 
     def excludes(self, margin: float, constraint: LinearConstraint) -> bool:
         return margin > 0 or (margin == 0 and constraint.strict)
+
+
+def _equal(one: Box, other: Box) -> bool:
+    """Whether two boxes are the same set of inputs."""
+    return one is other or (
+        one.ball is None
+        and other.ball is None
+        and np.array_equal(one.lower, other.lower)
+        and np.array_equal(one.upper, other.upper)
+    )
 
 
 class ReferenceCases:
@@ -64,9 +151,18 @@ class ReferenceCases:
         self._rounding = 0.0
         self._remark: str | None = None
 
+    def steps(self, method: Method) -> tuple[Step, ...]:
+        return REFERENCE_STEPS[method]
+
+    def allow(self, seconds: float) -> None:
+        """Its searches end by the time limit alone."""
+
+    cut_short = False
+
     def margins(
-        self, number: int, case: Case, constraints: Sequence[LinearConstraint], method: Method
+        self, number: int, case: Case, constraints: Sequence[LinearConstraint], step: Step
     ) -> list[float]:
+        method = step.margins
         if method is Method.ALPHA_CROWN and self._remark is None:
             from boundscope.reference.guard import start_values_note
 

@@ -36,7 +36,6 @@ from boundscope.protocol import (
     EpsilonBall,
     GapPoint,
     Margin,
-    Method,
     RankMemory,
     Seconds,
     Sharding,
@@ -47,20 +46,13 @@ from boundscope.protocol import (
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
 from boundscope.worker.crosscheck import Checker
-from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases
+from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases, Step
 from boundscope.worker.files import JobFiles
 from boundscope.worker.summary import network_summary
 from boundscope.worker.versions import versions
 from boundscope.worker.witness import Witnesses
 
 ATTACK_SECONDS = 5.0
-# Cheaper methods go first: a clause that they exclude never meets a dearer one.
-STAGES = {
-    Method.IBP: (Method.IBP,),
-    Method.CROWN_IBP: (Method.IBP, Method.CROWN_IBP),
-    Method.CROWN: (Method.IBP, Method.CROWN),
-    Method.ALPHA_CROWN: (Method.IBP, Method.CROWN, Method.ALPHA_CROWN),
-}
 
 
 @dataclass
@@ -118,6 +110,7 @@ class _VerifyRun:
         self.property: Property | None = None
         self.ledger = MemoryLedger(_budget(job, ranks))
         self.cross_check: CrossCheck | None = None
+        self.cut_short = False  # a search for better bounds ended for want of time
 
     def result(self) -> VerifyResult:
         with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
@@ -230,6 +223,7 @@ class _VerifyRun:
         with self._agreed():
             if self.ranks.rank == 0:
                 found = self._attack(prop, witnesses)
+                witnesses.release()
         found = self.ranks.of_rank_0(found)
         if not isinstance(found, Outcome):
             self._bound(cases, prop)
@@ -291,27 +285,52 @@ class _VerifyRun:
         return None
 
     def _bound(self, engine: CaseEngine, prop: Property) -> None:
-        methods = STAGES[self.job.method]
+        """What is cheap for every case first; then the last step for those that are still open, each with its share
+        of the time."""
+        *first, last = engine.steps(self.job.method)
         for number, case in enumerate(prop.cases):
-            for method in methods:
-                open_clauses = [c for c in range(len(case.clauses)) if (number, c) not in self.proof.proven]
-                if not open_clauses:
-                    continue
-                try:
-                    self._bound_case(engine, number, case, open_clauses, method)
-                except BoundError as error:
-                    if method is methods[-1]:
-                        raise
-                    self.monitor.log(f"no {method} bounds of case {number}: {error}", "warning")
-                self._emit_gap(number, case, str(method))
+            for step in first:
+                engine.allow(self.monitor.remaining_s)
+                self._bound_case(engine, number, case, step)
+        waiting = [number for number in range(len(prop.cases)) if self._open(prop, number)]
+        for done, number in enumerate(waiting):
+            left_s = self.monitor.remaining_s
+            engine.allow(left_s / (len(waiting) - done))
+            self._bound_case(engine, number, prop.cases[number], last, decisive=True)
+            self.cut_short |= engine.cut_short and bool(self._open(prop, number))
+
+    def _open(self, prop: Property, number: int) -> list[int]:
+        """The clauses of a case that are not excluded yet."""
+        clauses = range(len(prop.cases[number].clauses))
+        return [clause for clause in clauses if (number, clause) not in self.proof.proven]
 
     def _bound_case(
-        self, engine: CaseEngine, number: int, case: Case, open_clauses: list[int], method: Method
+        self, engine: CaseEngine, number: int, case: Case, step: Step, *, decisive: bool = False
+    ) -> None:
+        """Bounds of a case's open clauses. Where there are none, a step that is not decisive only says so.
+
+        Raises:
+            BoundError: a decisive step gave no bounds.
+        """
+        assert self.property is not None
+        open_clauses = self._open(self.property, number)
+        if not open_clauses:
+            return
+        try:
+            self._margins_of_case(engine, number, case, open_clauses, step)
+        except BoundError as error:
+            if decisive:
+                raise
+            self.monitor.log(f"no {step.margins} bounds of case {number}: {error}", "warning")
+        self._emit_gap(number, case, str(step.margins))
+
+    def _margins_of_case(
+        self, engine: CaseEngine, number: int, case: Case, open_clauses: list[int], step: Step
     ) -> None:
         constraints = [
             constraint for clause in open_clauses for constraint in case.clauses[clause].constraints
         ]
-        margins = engine.margins(number, case, constraints, method)
+        margins = engine.margins(number, case, constraints, step)
         position = 0
         for clause in open_clauses:
             own = case.clauses[clause].constraints
@@ -354,6 +373,11 @@ class _VerifyRun:
             f"the least proven margin is {'none' if worst is None else f'{worst:.6g}'} (case {case}, clause {clause})"
             f"{note}"
         )
+        if self.cut_short:
+            reason = (
+                f"the time limit of {self.job.timeout_s:g} s cut the search for better bounds short: {reason}"
+            )
+            return Outcome(Verdict.TIMEOUT, reason, witnesses.other_arithmetic)
         return Outcome(Verdict.UNKNOWN, reason, witnesses.other_arithmetic)
 
 

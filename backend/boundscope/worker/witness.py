@@ -23,7 +23,7 @@ from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method,
 from boundscope.search import ball_reader
 from boundscope.search.attack import Attack, AttackOutcome, Candidate
 from boundscope.search.regions import inner_float
-from boundscope.search.replay import replay, witness_texts
+from boundscope.search.replay import Runs, replay, witness_texts
 from boundscope.worker.files import JobFiles
 
 CHECKED_CANDIDATES = 8
@@ -43,16 +43,28 @@ class Witnesses:
         self._job, self._files, self._network, self._property = job, files, network, prop
         self._engine = engine
         self.other_arithmetic: Counterexample | None = None
+        self._attacks: list[Attack] = []
+        self._runs = Runs(files.network)
+
+    def release(self) -> None:
+        """Let go of the copies of the network that attacks and replays keep; they come back when they are needed."""
+        self._attacks = []
+        self._runs = Runs(self._files.network)
 
     def attack(self, case: int, monitor: Monitor, seconds: float) -> AttackOutcome:
-        """Attack one case in float64 (which stands for the reals) and in the network's own precision."""
-        outcomes = [
-            Attack(self._network, dtype, self._job.seed).run(self._property.cases[case], monitor, seconds / 2)
-            for dtype in (torch.float64, torch.float32)
-        ]
-        margins = tuple(min(pair) for pair in zip(*(o.margins for o in outcomes), strict=True))
-        own = 0 if self._job.arithmetic is Arithmetic.REAL else 1
-        return AttackOutcome(margins, (*outcomes[own].candidates, *outcomes[1 - own].candidates))
+        """Attack one case in float64 (which stands for the reals) and in the network's own precision, where that is
+        another."""
+        attacks = self._attacks
+        if not attacks:
+            own = torch.from_numpy(np.zeros(0, self._network.inputs[0].dtype)).dtype
+            dtypes = dict.fromkeys((torch.float64, own if own.itemsize > 2 else torch.float32))
+            attacks = self._attacks = [Attack(self._network, dtype, self._job.seed) for dtype in dtypes]
+        share = seconds / len(attacks)
+        outcomes = [each.run(self._property.cases[case], monitor, share) for each in attacks]
+        if self._job.arithmetic is not Arithmetic.REAL:
+            outcomes.reverse()
+        margins = tuple(min(values) for values in zip(*(o.margins for o in outcomes), strict=True))
+        return AttackOutcome(margins, tuple(one for o in outcomes for one in o.candidates))
 
     def best(self, case: int, outcome: AttackOutcome) -> Counterexample | None:
         """The first candidate that violates in the job's arithmetic; keeps one that does so only in the other."""
@@ -95,13 +107,13 @@ class Witnesses:
 
     def _replay(self, texts: tuple[str, ...]) -> Replay:
         if not isinstance(self._job.property, EpsilonBall):
-            return replay(self._files.network, self._files.property, texts)
+            return replay(self._runs, self._files.property, texts)
         # A ball is replayed on the VNN-LIB text that states its box and clauses, read by the replay's own reader;
         # whether the input lies in the ball is judged by the ball's description.
         with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
             path = Path(folder) / "ball.vnnlib"
             path.write_text(to_vnnlib(self._property, enclosing_box=True), encoding="utf-8")
-            answer = replay(self._files.network, path, texts)
+            answer = replay(self._runs, path, texts)
         shape = self._network.inputs[0].shape
         own = ball_reader.judge(self._job.property, self._files.property, shape, texts)
         if own.inside and self._job.property.norm is Norm.LINF:

@@ -402,8 +402,8 @@ void Multiply(const Product<T>& product, const Rounding& rounding) {
   const int threads = operations < 2 * kOperationsWorthAThread ? 1 : rounding.threads;
   // Along the longer side, so that no thread packs much of what another packs too.
   if (product.rows >= groups * 16 || groups == 1) {
-    const std::int64_t grain = std::max<std::int64_t>(12, std::min(kRowBlock, product.rows / (2 * threads) / 12 * 12));
-    ParallelFor(product.rows, grain, threads, [&](std::int64_t begin, std::int64_t end) {
+    constexpr std::int64_t kGrain = 12;
+    ParallelFor(product.rows, kGrain, threads, [&](std::int64_t begin, std::int64_t end) {
       MultiplyPieceOf(product, rounding, Piece{begin, end, 0, groups}, fast);
     });
   } else {

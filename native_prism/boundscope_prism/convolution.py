@@ -39,8 +39,8 @@ def convolution(
 
     `x` is (images, channels, *spatial) with one to three spatial axes, `weight` (out_channels, channels // groups,
     *kernel), or with `transposed` (channels, out_channels // groups, *kernel); `bias` is (out_channels,). All are of
-    one type, float32 or float64; what is not C-contiguous is copied once. `padding` may be a pair (before, after) an axis;
-    with `transposed` it is cut off the output, to whose end `output_padding` positions are added.
+    one type, float32 or float64; what is not C-contiguous is copied once. `padding` may be a pair (before, after) an
+    axis; with `transposed` it is cut off the output, to whose end `output_padding` positions are added.
 
     Every element is, in this order: sum = bias[channel] or 0, then sum = fma(input, weight, sum), rounded, for each
     (channel of the group, kernel position) in row-major order. The zeros of the padding are inputs like others, so that

@@ -207,15 +207,20 @@ class Convolver {
   void Store(const Phase& phase, const T* sums, std::int64_t width, std::int64_t channels, std::int64_t position,
              std::int64_t count, T* to) const {
     Walk walk = OutWalk(phase, position);
-    if (phase.count == plan_.output) {
-      ScatterChannels(sums, width, channels, count, to + walk.place(), out_plane_, 1);
+    constexpr std::int64_t kChannelsTogether = 8;
+    constexpr std::int64_t kMostLines = std::numeric_limits<int>::max();
+    if (phase.count == plan_.output && out_plane_ <= kMostLines) {
+      // Few channels at a time: planes of a power of two would share their place in the first-level cache.
+      for (std::int64_t l = 0; l < channels; l += kChannelsTogether) {
+        const auto now = static_cast<int>(std::min(kChannelsTogether, channels - l));
+        TransposeLines(sums + l, width, static_cast<int>(count), now, static_cast<int>(out_plane_),
+                       to + walk.place() + l * out_plane_);
+      }
       return;
     }
-    for (std::int64_t done = 0; done < count;) {
-      const std::int64_t run = std::min(walk.run(), count - done);
-      ScatterChannels(sums + done * width, width, channels, run, to + walk.place(), out_plane_, walk.step());
-      walk.Advance(run);
-      done += run;
+    for (std::int64_t i = 0; i < count; ++i, sums += width) {
+      for (std::int64_t l = 0; l < channels; ++l) to[walk.place() + l * out_plane_] = sums[l];
+      walk.Advance(1);
     }
   }
 
@@ -242,6 +247,8 @@ class Convolver {
     const Axes& size = c_.input;
     const std::int64_t plane = Volume(size);
     const std::int64_t first = lane_group * kGroup / out_group_;
+    const bool one_each = out_group_ == 1;
+    const auto lanes = static_cast<int>(std::min<std::int64_t>(kGroup, c_.out_channels - lane_group * kGroup));
     std::array<std::int64_t, kGroup> channels;
     for (std::int64_t lane = 0; lane < kGroup; ++lane) {
       const std::int64_t channel = std::min(lane_group * kGroup + lane, c_.out_channels - 1);
@@ -253,7 +260,12 @@ class Convolver {
         for (std::int64_t h = 0; h < size[1]; ++h, from += size[2]) {
           const std::int64_t place =
               ((d + plan_.before[0]) * plan_.padded[1] + h + plan_.before[1]) * plan_.padded[2] + plan_.before[2];
-          GatherChannels(from, channels.data(), size[2], to + (in * in_plane_ + place) * kGroup);
+          T* const row = to + (in * in_plane_ + place) * kGroup;
+          if (one_each) {
+            TransposeLines(from, in_group_ * plane, lanes, static_cast<int>(size[2]), kGroup, row);
+          } else {
+            GatherChannels(from, channels.data(), size[2], row);
+          }
         }
       }
     }
@@ -261,7 +273,7 @@ class Convolver {
 
   void RunLaneGroup(const Phase& phase, const Packed& packed, const std::int64_t* offsets, std::int64_t image,
                     std::int64_t lane_group, const T* inputs, int threads, bool fast) const {
-    constexpr std::int64_t kRowsTogether = 64;
+    constexpr std::int64_t kRowsTogether = 128;
     static_assert(kRowsTogether % kLaneRows == 0);
     const std::int64_t positions = Volume(phase.count);
     const std::int64_t first_channel = lane_group * kGroup;

@@ -5,7 +5,9 @@
 #include "hwy/foreach_target.h"
 #include "hwy/highway.h"
 
+#include <algorithm>
 #include <cfenv>
+#include <limits>
 #include <type_traits>
 
 #include "convolution_lanes.h"
@@ -260,7 +262,10 @@ void SumBy(const LaneRows<T>& lanes, const Rounding& rounding, bool fast) {
   const bool full = rounding.precision == 0 || rounding.precision == std::numeric_limits<T>::digits;
   if constexpr (kMode != Mode::kStochastic) {
     if (fast && full) {
-      const RoundingDirection direction(kMode == Mode::kRandom ? FE_UPWARD : FE_TONEAREST);
+      if constexpr (kMode == Mode::kRandom) {
+        const RoundingDirection direction(FE_UPWARD);
+        return RunRows<HardwareLanes<T, kMode>>(lanes, rounding);
+      }
       return RunRows<HardwareLanes<T, kMode>>(lanes, rounding);
     }
   } else if constexpr (kNarrow) {
@@ -294,12 +299,6 @@ void SumDoubleLanes(const LaneRows<double>& lanes, const Rounding& rounding, boo
   SumOnTarget(lanes, rounding, fast);
 }
 
-// Vector look-ups take their distances as integers of the lanes' own size.
-template <class T>
-bool DistancesFit(std::int64_t most) {
-  return sizeof(T) == 8 || most <= std::numeric_limits<std::int32_t>::max();
-}
-
 template <class T>
 void Gather(const T* from, const std::int64_t* channels, std::int64_t count, T* to) {
   const typename LanesOf<T>::D d;
@@ -312,7 +311,8 @@ void Gather(const T* from, const std::int64_t* channels, std::int64_t count, T* 
     most = HWY_MAX(most, channels[l]);
     index[l] = static_cast<Index>(channels[l]);
   }
-  if (!DistancesFit<T>(most)) {
+  // Vector look-ups take their distances as integers of the lanes' own size.
+  if (most > std::numeric_limits<Index>::max()) {
     for (std::int64_t i = 0; i < count; ++i) {
       for (int l = 0; l < kGroup; ++l) to[i * kGroup + l] = from[channels[l] + i];
     }
@@ -326,40 +326,11 @@ void Gather(const T* from, const std::int64_t* channels, std::int64_t count, T* 
   }
 }
 
-template <class T>
-void Scatter(const T* from, std::int64_t width, std::int64_t channels, std::int64_t count, T* to,
-             std::int64_t channel_stride, std::int64_t step) {
-  const typename LanesOf<T>::D d;
-  const hn::RebindToSigned<decltype(d)> d_index;
-  using Index = hn::TFromD<decltype(d_index)>;
-  constexpr int kLanes = static_cast<int>(hn::MaxLanes(d));
-  const bool vectors = step == 1 && DistancesFit<T>(width * kLanes);
-  const auto distances = hn::Mul(hn::Iota(d_index, 0), hn::Set(d_index, static_cast<Index>(width)));
-  for (std::int64_t l = 0; l < channels; ++l) {
-    T* channel = to + l * channel_stride;
-    std::int64_t i = 0;
-    if (vectors) {
-      for (; i + kLanes <= count; i += kLanes) {
-        hn::StoreU(hn::GatherIndex(d, from + i * width + l, distances), d, channel + i);
-      }
-    }
-    for (; i < count; ++i) channel[i * step] = from[i * width + l];
-  }
-}
-
 void GatherFloats(const float* from, const std::int64_t* channels, std::int64_t count, float* to) {
   Gather(from, channels, count, to);
 }
 void GatherDoubles(const double* from, const std::int64_t* channels, std::int64_t count, double* to) {
   Gather(from, channels, count, to);
-}
-void ScatterFloats(const float* from, std::int64_t width, std::int64_t channels, std::int64_t count, float* to,
-                   std::int64_t channel_stride, std::int64_t step) {
-  Scatter(from, width, channels, count, to, channel_stride, step);
-}
-void ScatterDoubles(const double* from, std::int64_t width, std::int64_t channels, std::int64_t count, double* to,
-                    std::int64_t channel_stride, std::int64_t step) {
-  Scatter(from, width, channels, count, to, channel_stride, step);
 }
 
 }  // namespace HWY_NAMESPACE
@@ -374,8 +345,6 @@ HWY_EXPORT(SumFloatLanes);
 HWY_EXPORT(SumDoubleLanes);
 HWY_EXPORT(GatherFloats);
 HWY_EXPORT(GatherDoubles);
-HWY_EXPORT(ScatterFloats);
-HWY_EXPORT(ScatterDoubles);
 
 }  // namespace
 
@@ -391,15 +360,6 @@ void GatherChannels(const float* from, const std::int64_t* channels, std::int64_
 }
 void GatherChannels(const double* from, const std::int64_t* channels, std::int64_t count, double* to) {
   HWY_DISPATCH_TABLE(GatherDoubles)[DispatchIndex()](from, channels, count, to);
-}
-
-void ScatterChannels(const float* from, std::int64_t width, std::int64_t channels, std::int64_t count, float* to,
-                     std::int64_t channel_stride, std::int64_t step) {
-  HWY_DISPATCH_TABLE(ScatterFloats)[DispatchIndex()](from, width, channels, count, to, channel_stride, step);
-}
-void ScatterChannels(const double* from, std::int64_t width, std::int64_t channels, std::int64_t count, double* to,
-                     std::int64_t channel_stride, std::int64_t step) {
-  HWY_DISPATCH_TABLE(ScatterDoubles)[DispatchIndex()](from, width, channels, count, to, channel_stride, step);
 }
 
 }  // namespace prism

@@ -40,12 +40,6 @@ void SumLanes(const LaneRows<double>& lanes, const Rounding& rounding, bool fast
 void GatherChannels(const float* from, const std::int64_t* channels, std::int64_t count, float* to);
 void GatherChannels(const double* from, const std::int64_t* channels, std::int64_t count, double* to);
 
-// to[l * channel_stride + i * step] = from[i * width + l] for `channels` channels.
-void ScatterChannels(const float* from, std::int64_t width, std::int64_t channels, std::int64_t count, float* to,
-                     std::int64_t channel_stride, std::int64_t step);
-void ScatterChannels(const double* from, std::int64_t width, std::int64_t channels, std::int64_t count, double* to,
-                     std::int64_t channel_stride, std::int64_t step);
-
 }  // namespace prism
 
 #endif  // PRISM_SRC_CONVOLUTION_LANES_H_

@@ -21,16 +21,18 @@ from pathlib import Path
 
 import torch
 
-sys.path[:0] = [str(Path(__file__).parent.parent), str(Path(__file__).parent)]
-from engines.cases import ROWS, Row
-from engines.sides import Ours, Theirs, peak_bytes, products_alone
-
+sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.engines.cases import ROWS, Row
+from benchmarks.engines.sides import Ours, Theirs, peak_bytes, products_alone
 from boundscope.errors import BoundscopeError
 from boundscope.reference.guard import alpha_helps
 
 REPEATS = 9
 MIB = 2**20
-HEAD = f"{'ours [s]':>9} {'theirs':>8} {'ratio':>6} {'products':>8}  {'ours':>9} {'theirs':>9}  {'ours':>6} {'theirs':>7}"
+SIDES = ("ours", "theirs")
+HEAD = "{:>9} {:>8} {:>6} {:>8}  {:>9} {:>9}  {:>6} {:>7}".format(
+    "ours [s]", "theirs", "ratio", "products", *SIDES, *SIDES
+)
 
 
 def _peak(row: Row, method: str, side: str) -> float:
@@ -62,7 +64,7 @@ def _line(row: Row, method: str, seconds: float, memory: bool) -> str:
     ours_s = statistics.median(one.cpu_s for one in mine[skip:])
     theirs_s = statistics.median(one.cpu_s for one in other[skip:]) if other else math.nan
     alone = statistics.median(products[skip:])
-    peaks = [_peak(row, method, side) if memory else math.nan for side in ("ours", "theirs")]
+    peaks = [_peak(row, method, side) if memory else math.nan for side in SIDES]
     bounds = (mine[-1].bound, other[-1].bound if other else math.nan)
     values = (
         f"{ours_s:9.4f} {theirs_s:8.4f} {ours_s / theirs_s:6.2f} {alone:8.4f}  "
@@ -82,7 +84,7 @@ def _arguments() -> argparse.Namespace:
         "--no-memory", action="store_true", help="leave out the processes that measure the peak"
     )
     parser.add_argument("--seconds", type=float, default=5.0, help="about how long each line repeats")
-    parser.add_argument("--peak", choices=["ours", "theirs"], help=argparse.SUPPRESS)
+    parser.add_argument("--peak", choices=SIDES, help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

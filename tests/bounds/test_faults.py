@@ -81,7 +81,7 @@ def failing(real: Callable[..., Any], after: int) -> Callable[..., Any]:
     ("owner", "step"),
     [
         (GemmRule, "enclose"),
-        (GemmRule, "backward"),
+        (GemmRule, "backward_on"),
         (GemmRule, "select"),
         (ReluRule, "interval"),
         (ReluRule, "relax"),

@@ -34,8 +34,12 @@ class AlphaSettings:
     least_gain: float = 0.0001
 
 
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+
+
 class _Parameters:
-    """θ of one node, for the elements where it matters only: [R, k]."""
+    """θ of one node, for the elements where it matters only, [R, k]; and Adam's moments of it."""
 
     def __init__(self, context: BoxContext, node: Node, count: int) -> None:
         rule = context.rule(node)
@@ -43,10 +47,13 @@ class _Parameters:
             default = rule.theta(view)
             assert default is not None
             self.matters = rule.theta_matters(view).flatten().nonzero().flatten()
+        self.slope_free = rule.slope_free
         self._default = default.to(torch.float32)
         start = self._default.flatten()[self.matters].expand(count, -1).clone()
         self.values = context.ledger.hold(start, "slopes").requires_grad_()
         self.best = context.ledger.hold(start.detach().clone(), "slopes")
+        self._mean = context.ledger.hold(torch.zeros_like(self.best), "slopes")
+        self._square = context.ledger.hold(torch.zeros_like(self.best), "slopes")
 
     def full(self, values: Tensor) -> Tensor:
         """[R, *P] with the default where θ does not matter."""
@@ -55,7 +62,20 @@ class _Parameters:
         return flat.scatter(1, index, values).reshape(len(values), *self._default.shape)
 
     def keep(self, improved: Tensor) -> None:
-        self.best = torch.where(improved[:, None], self.values.detach(), self.best)
+        torch.where(improved[:, None], self.values.detach(), self.best, out=self.best)
+
+    def ascend(self, step: int, rate: float) -> None:
+        """One step of Adam (Kingma and Ba 2015, arXiv 1412.6980) up the gradient, kept within 0 … 1."""
+        gradient = self.values.grad
+        if gradient is None:
+            return
+        first, second = BETAS
+        self._mean.lerp_(gradient, 1.0 - first)
+        self._square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+        size = (self._square / (1.0 - second**step)).sqrt_().add_(EPSILON)
+        values = self.values.detach()
+        values.addcdiv_(self._mean, size, value=rate / (1.0 - first**step)).clamp_(0.0, 1.0)
+        self.values.grad = None
 
 
 def optimised(
@@ -85,9 +105,17 @@ def optimised(
     if not parameters:
         return proven
     _search(context, bound, settings, monitor, parameters, enough, until_s)
-    thetas = {name: one.full(one.best) for name, one in parameters.items()}
+    best = {name: one.best for name, one in parameters.items()}
     # A bound that overflowed to NaN in the second pass takes nothing from the first.
-    return torch.fmax(proven, bound(BackwardPass(context, thetas=thetas)))
+    return torch.fmax(proven, bound(_pass_with(context, parameters, best, search=False)))
+
+
+def _pass_with(
+    context: BoxContext, parameters: dict[str, _Parameters], values: dict[str, Tensor], *, search: bool
+) -> BackwardPass:
+    thetas = {name: one.full(values[name]) for name, one in parameters.items() if not one.slope_free}
+    slopes = {name: values[name] for name, one in parameters.items() if one.slope_free}
+    return BackwardPass(context, thetas=thetas, slopes=slopes, search=search)
 
 
 def _parameters_of(context: BoxContext, done: BackwardPass, count: int) -> dict[str, _Parameters]:
@@ -112,18 +140,15 @@ def _search(
     until_s: float,
 ) -> None:
     """Ascend on the sum of the rows' bounds; leaves each row's best θ in `parameters`."""
-    optimizer = torch.optim.Adam([one.values for one in parameters.values()], lr=settings.learning_rate)
-    schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, settings.decay)
     best: Tensor | None = None
-    total_gain, idle = 0.0, 0
-    for _ in range(settings.steps):
+    total_gain, idle, rate = 0.0, 0, settings.learning_rate
+    for step in range(1, settings.steps + 1):
         monitor.check()
         with torch.enable_grad():
-            thetas = {name: one.full(one.values) for name, one in parameters.items()}
-            attempt = BackwardPass(context, thetas=thetas, search=True)
+            values = {name: one.values for name, one in parameters.items()}
+            attempt = _pass_with(context, parameters, values, search=True)
             lower = bound(attempt)
-            optimizer.zero_grad()
-            torch.autograd.backward(-lower.sum())
+            torch.autograd.backward(lower, torch.ones_like(lower))
             del attempt
         with torch.no_grad():
             seen = lower.detach()
@@ -142,7 +167,6 @@ def _search(
             idle = idle + 1 if total_gain and gain < settings.least_gain * total_gain else 0
             if idle >= 2:
                 return
-            optimizer.step()
             for one in parameters.values():
-                one.values.clamp_(0.0, 1.0)
-        schedule.step()
+                one.ascend(step, rate)
+            rate *= settings.decay

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,13 +13,18 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext, Charge, NodeFacts
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
-from boundscope.bounds.operators.relaxation import dot, per_row
+from boundscope.bounds.operators.relaxation import Lines, dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
+from boundscope.bounds.steps import LineStep, SlopeStep, Spread
+from boundscope.bounds.support import Block, Elements, Support, added
 from boundscope.network.graph import Node
 
 # Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
 HALVED = 2.0**-960
+SLICE_ELEMENTS = 1 << 17
+LEAST_SAFE = 2.0**-900  # a radius from here on is far from what halving loses
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
+Blocks = dict[str, Block]
 
 
 class BackwardPass:
@@ -39,6 +46,7 @@ class BackwardPass:
         *,
         relax: bool = True,
         thetas: Mapping[str, Tensor] | None = None,
+        slopes: Mapping[str, Tensor] | None = None,
         search: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> None:
@@ -47,12 +55,14 @@ class BackwardPass:
             context: what is known of the box.
             relax: False lets rows stop at the first non-linear node and use the interval of its output.
             thetas: for non-linear nodes by name, free parameters of their relaxation, [R, *P] of each row's own.
+            slopes: the same for nodes whose rule is `slope_free`, of the elements where it matters only, [R, m].
             search: see the class.
             dtype: of the coefficients, float32 or float64; constants and what is subtracted are float64.
         """
         self._context = context
         self._relax = relax
         self._thetas = thetas or {}
+        self._slopes = slopes or {}
         self._rigorous = not search
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
@@ -69,8 +79,9 @@ class BackwardPass:
         rounding is zero.
         """
         self._whole = set(rows)
-        pending = {name: coefficients.to(self._dtype) for name, coefficients in rows.items()}
-        return self._finish(pending, _Total(count, self._context.device, self._rigorous))
+        pending = {name: Block(coefficients.to(self._dtype)) for name, coefficients in rows.items()}
+        nonzero = torch.stack([(per_row(one.rows) != 0).any(1) for one in pending.values()]).any(0)
+        return self._finish(pending, _Total(count, self._context.device, self._rigorous, nonzero))
 
     def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
         """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
@@ -81,31 +92,33 @@ class BackwardPass:
             signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64.
         """
         context = self._context
-        total = _Total(len(elements), context.device, self._rigorous)
+        total = _Total(len(elements), context.device, self._rigorous, signs != 0)
         total.add(context.references[name].flatten()[elements] * signs)
         signs = signs.to(self._dtype)
         node = next(node for node in context.network.nodes if name in node.outputs)
         rule = context.rule(node)
         if not rule.relaxed and len(node.outputs) == 1:
             with context.view(node, self._dtype) as view:
-                selected = rule.select(view, elements, signs)
+                selected = rule.select(view, elements, signs, self._wanted(node))
             if selected is not None:
                 if self._rigorous:
                     (charge,) = context.facts[node.name].charges(self._engine, self._dtype)
                     if charge is not None:
-                        used = signs.abs().double()
-                        total.error += charge.weights[elements].double() * used + used * charge.lost
-                return self._finish(self._by_name(node.inputs, selected, total), total)
+                        total.charge(charge.weights[elements] * signs.abs(), 1.0, charge.lost)
+                pending: Blocks = {}
+                self._join(pending, node.inputs, selected, total)
+                return self._finish(pending, total)
         shape = context.network.tensors[name].shape
         rows = torch.zeros(len(elements), math.prod(shape), dtype=self._dtype, device=context.device)
         rows[torch.arange(len(elements), device=context.device), elements] = signs
-        return self._finish({name: context.ledger.hold(rows, "rows").reshape(len(elements), *shape)}, total)
+        held = context.ledger.hold(rows, "rows").reshape(len(elements), *shape)
+        return self._finish({name: Block(held)}, total)
 
-    def _finish(self, pending: Rows, total: _Total) -> Tensor:
+    def _finish(self, pending: Blocks, total: _Total) -> Tensor:
         context = self._context
         for node in reversed(context.network.nodes):
             outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
-            if all(coefficients is None for coefficients in outputs):
+            if all(block is None for block in outputs):
                 continue
             self._through_node(node, outputs, pending, total)
             del outputs
@@ -113,147 +126,252 @@ class BackwardPass:
             self._concretize(name, pending.pop(name), total)
         return total.lower()
 
+    def _wanted(self, node: Node) -> tuple[Elements | None, ...]:
+        return tuple(self._context.live(name) if name else None for name in node.inputs)
+
     def _through_node(
-        self, node: Node, outputs: tuple[Tensor | None, ...], pending: Rows, total: _Total
+        self, node: Node, outputs: tuple[Block | None, ...], pending: Blocks, total: _Total
     ) -> None:
         """Move coefficients of a node's outputs to its inputs, or to their bounds where rows stop here."""
         context = self._context
         facts = context.facts[node.name]
         rule = context.rule(node)
         if rule.relaxed and not self._relax:
-            for name, coefficients in zip(node.outputs, outputs, strict=True):
-                if coefficients is not None:
-                    self._concretize(name, coefficients, total)
+            for name, block in zip(node.outputs, outputs, strict=True):
+                if block is not None:
+                    self._concretize(name, block, total)
             return
-        for name, coefficients in zip(node.outputs, outputs, strict=True):
-            if coefficients is not None:
-                self._to_distance(name, coefficients, total)
+        for name, block in zip(node.outputs, outputs, strict=True):
+            if block is not None:
+                self._to_distance(name, block, total)
         self._charge(outputs, facts, total)
         if facts.relaxation is not None:
-            (coefficients,) = outputs
-            assert coefficients is not None
-            parts = self._relaxed(node, facts, coefficients, total)
+            (block,) = outputs
+            assert block is not None
+            parts = self._relaxed(node, facts, block, total)
         else:
-            with context.view(node, self._dtype) as view:
-                parts = rule.backward(view, outputs)
-        carried = self._by_name(node.inputs, parts, total)
-        for name, coefficients in carried.items():
+            parts = self._linear(node, outputs)
+        carried: Blocks = {}
+        self._join(carried, node.inputs, parts, total)
+        for name, block in carried.items():
             if name in pending:
                 self._to_distance(name, pending[name], total)
-            self._accumulate(pending, name, coefficients, total)
+            self._accumulate(pending, name, block, total)
 
-    def _relaxed(
-        self, node: Node, facts: NodeFacts, rows: Tensor, total: _Total
-    ) -> tuple[Tensor | None, ...]:
+    def _linear(self, node: Node, outputs: tuple[Block | None, ...]) -> tuple[Block | None, ...]:
+        rule = self._context.rule(node)
+        with self._context.view(node, self._dtype) as view:
+            if len(outputs) == 1 and outputs[0] is not None:
+                parts = rule.backward_on(view, outputs[0], self._wanted(node))
+                if parts is not None:
+                    return parts
+            whole = tuple(None if block is None else block.whole() for block in outputs)
+            return _blocks(rule.backward(view, whole))
+
+    def _relaxed(self, node: Node, facts: NodeFacts, block: Block, total: _Total) -> tuple[Block | None, ...]:
         """Rows at the output's distance from its reference, as rows at the inputs' distances from theirs."""
         self.relaxed_nodes.append(node)
+        slopes = self._slopes.get(node.name)
+        if slopes is not None:
+            return (self._with_slopes(node, facts, block, slopes, total),)
+        theta = self._thetas.get(node.name)
+        if theta is None and isinstance(facts.local, Lines):
+            parts, constant = self._line_step(facts, block).through(block.rows)
+            total.add(constant)
+            return tuple(None if part is None else Block(part, block.support) for part in parts)
+        rows = block.whole()
         context = self._context
         (name,) = node.outputs
         references = tuple(context.references.get(one) for one in node.inputs)
         relaxation, local = facts.relaxation, facts.local
-        theta = self._thetas.get(node.name)
         if theta is not None:
             with context.view(node) as view:
                 relaxation = context.rule(node).relax(view, theta.to(torch.float64))
             local = relaxation.about(references, context.references[name])
         if local is not None:
-            parts, constant = local.to(self._dtype).through(rows)
+            whole, constant = local.to(self._dtype).through(rows)
             total.add(constant)
-            return parts
+            return _blocks(whole)
         assert relaxation is not None
-        parts, constant = relaxation.to(self._dtype).through(rows)
+        whole, constant = relaxation.to(self._dtype).through(rows)
         total.add(constant)
         total.add(-dot(rows, context.references[name].to(rows.dtype)))
-        for part, reference in zip(parts, references, strict=False):
+        for part, reference in zip(whole, references, strict=False):
             if part is not None and reference is not None:
                 total.add(dot(part, reference.to(part.dtype)))
-        return parts
+        return _blocks(whole)
 
-    def _to_distance(self, name: str, rows: Tensor, total: _Total) -> None:
+    def _with_slopes(
+        self, node: Node, facts: NodeFacts, block: Block, slopes: Tensor, total: _Total
+    ) -> Block:
+        """Through lines whose lower slopes are each row's own."""
+        support = block.support if isinstance(block.support, Elements) else None
+        whole = block if support is not None else Block(block.whole())
+        context, local = self._context, facts.local
+        assert isinstance(local, Lines)
+
+        def made() -> SlopeStep:
+            x, y = context.references[node.inputs[local.position]], context.references[node.outputs[0]]
+            return SlopeStep.of(local, x, y, context.free_slopes(node), support, self._dtype)
+
+        step: SlopeStep = self._kept_of(facts, "slopes", support, made)
+        flat, theta = per_row(whole.rows), slopes.to(self._dtype)
+        carried, constant = step.through(flat, theta) if self._rigorous else step.searched(flat, theta)
+        total.add(constant)
+        return Block(carried.reshape(whole.rows.shape), support)
+
+    def _line_step(self, facts: NodeFacts, block: Block) -> LineStep:
+        """The lines of a node as this block meets them, kept where many blocks do."""
+        local = facts.local
+        assert isinstance(local, Lines)
+        whole: LineStep = self._kept_of(facts, "lines", None, lambda: LineStep.of(local, self._dtype))
+        support = block.support
+        if support is None:
+            return whole
+        taken: LineStep = self._kept_of(facts, "lines", support, lambda: whole.on(support))
+        return taken
+
+    def _to_distance(self, name: str, block: Block, total: _Total) -> None:
         """Make rows that are functions of a tensor's values functions of its distance from the reference point."""
         if name not in self._whole:
             return
         self._whole.discard(name)
-        reference = self._context.references[name]
+        rows, reference = block.whole(), self._context.references[name]
         total.add(dot(rows, reference))
         if self._rigorous:
-            error = per_row(rows.abs()) @ reference.abs().flatten()
-            total.error += error * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION)
+            error = per_row(rows.abs()) @ reference.abs().flatten().to(rows.dtype)
+            total.subtract(error.double() * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION))
 
-    def _charge(self, outputs: tuple[Tensor | None, ...], facts: NodeFacts, total: _Total) -> None:
+    def _charge(self, outputs: tuple[Block | None, ...], facts: NodeFacts, total: _Total) -> None:
         """Subtract what the node adds and what carrying rows through it rounds."""
         if not self._rigorous:
             return
-        for coefficients, charge in zip(outputs, facts.charges(self._engine, self._dtype), strict=True):
-            if coefficients is not None and charge is not None:
-                self._charge_sum(coefficients, charge, total)
+        for block, charge in zip(outputs, facts.charges(self._engine, self._dtype), strict=True):
+            if block is None or charge is None:
+                continue
+            weights, support = charge.weights, block.support
+            if support is not None:
+                weights = self._kept_of(facts, "charge", support, partial(support.take, weights))
+            self._charge_sum(block, weights, charge.lost, total)
 
-    def _charge_sum(self, coefficients: Tensor, charge: Charge, total: _Total) -> None:
-        """Subtract Σ |coefficients|·slack, and `lost` for every row that is not zero."""
-        absolute = per_row(self._context.ledger.hold(coefficients.abs(), "workspace"))
-        weighed, mass = (absolute @ charge.weights).double(), absolute.sum(1)
+    def _charge_sum(self, block: Block, weights: Tensor, lost: float, total: _Total) -> None:
+        """Subtract Σ |coefficients|·weights, and `lost`."""
+        absolute = per_row(self._context.ledger.hold(block.rows.abs(), "workspace"))
+        if weights.dim() > 1:
+            weighed = (absolute * per_row(weights)).sum(1)
+        else:
+            weighed = absolute @ weights
         # The sum's own rounding, of any order, is less than the inflation, and its underflow than `lost`.
         inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
-        total.error += weighed * inflation + (mass > 0) * charge.lost
+        total.charge(weighed, inflation, lost)
 
-    def _by_name(
-        self, names: tuple[str, ...], parts: tuple[Tensor | None, ...], total: _Total
-    ) -> dict[str, Tensor]:
+    def _join(
+        self, blocks: Blocks, names: tuple[str, ...], parts: tuple[Block | None, ...], total: _Total
+    ) -> None:
         """One entry a tensor, where a node reads the same tensor twice."""
-        carried: dict[str, Tensor] = {}
         for name, part in zip(names, parts, strict=False):
             if part is not None:
-                self._accumulate(carried, name, part, total)
-        return carried
+                self._accumulate(blocks, name, part, total)
 
-    def _accumulate(self, pending: dict[str, Tensor], name: str, coefficients: Tensor, total: _Total) -> None:
-        self._context.ledger.hold(coefficients, "rows")
+    def _accumulate(self, pending: Blocks, name: str, block: Block, total: _Total) -> None:
+        self._context.ledger.hold(block.rows, "rows")
         if not self._rigorous:
-            self._kept.append(coefficients)
+            self._kept.append(block.rows)
         before = pending.get(name)
         if before is None:
-            pending[name] = coefficients
+            pending[name] = block
             return
-        joined = self._context.ledger.hold(before + coefficients, "rows")
+        joined = added(before, block)
+        self._context.ledger.hold(joined.rows, "rows")
         pending[name] = joined
         if self._rigorous:
             slack = self._context.deviation(name) * (self._engine.unit * INFLATION)
-            self._charge_sum(joined, Charge.of(slack, 0.0, self._engine, self._dtype), total)
+            charge = Charge.of(slack, 0.0, self._engine, self._dtype)
+            self._charge_sum(joined, _met(joined, charge.weights), charge.lost, total)
 
-    def _concretize(self, name: str, coefficients: Tensor, total: _Total) -> None:
+    def _concretize(self, name: str, block: Block, total: _Total) -> None:
         context = self._context
         interval, ball = context.intervals[name], context.balls.get(name)
-        flat = per_row(coefficients)
-        if self._rigorous:
-            flat = flat.double()
         if name in self._whole:  # no node was met: a bound that is zero without any rounding stays zero
+            flat = per_row(block.whole()).to(torch.float64 if self._rigorous else block.rows.dtype)
             value, error = _least_by_ends(flat, interval)
             reference = torch.zeros_like(flat[0])
         else:
-            reference = context.references[name].flatten().to(flat.dtype)
-            value, error = _least_by_distance(flat, interval, reference)
+            reference = context.references[name].flatten()
+            value, error = self._least_by_distance(name, block)
         if ball is not None:
+            flat = per_row(block.whole())
+            flat = flat.double() if self._rigorous else flat
+            reference = reference.to(flat.dtype)
             by_ball, its_error = _least_in_ball(flat, ball.to(flat.dtype), reference, self._rigorous)
             better = by_ball - its_error > value - error
             value, error = torch.where(better, by_ball, value), torch.where(better, its_error, error)
         total.add(value)
         if self._rigorous:
-            total.error += error
+            total.subtract(error)
+
+    def _least_by_distance(self, name: str, block: Block) -> tuple[Tensor, Tensor]:
+        """Least Σ coefficients·(x − reference) over a tensor's interval, and the error of computing it: [R] both."""
+        context = self._context
+        centre, radius = context.intervals[name].ball
+        shift = centre - context.references[name]
+        shifted = bool((shift != 0).any())
+        halved = not shifted and bool((radius < LEAST_SAFE).any())
+        flat = per_row(block.rows)
+        if not self._rigorous:
+            reach, moved = (_met(block, part.flatten()).to(flat.dtype) for part in (radius, shift))
+            spread = Spread.apply(flat, reach)  # type: ignore[no-untyped-call]
+            found = _sum(flat, moved) - spread if shifted else -spread
+            return found, torch.zeros_like(found)
+        radius, shift = (_met(block, part.flatten()) for part in (radius, shift))
+        # The sums' errors are relative to |coefficients|·(|shift| + radius); the shift itself is rounded once.
+        whole = shift.abs() + radius + HALVED if shifted or halved else None
+        values, magnitudes = [], []
+        for rows in _slices(flat):
+            part = flat[rows].double()
+            absolute = part.abs()
+            spread = _sum(absolute, _of(radius, rows))
+            values.append(_sum(part, _of(shift, rows)) - spread if shifted else -spread)
+            magnitudes.append(spread if whole is None else _sum(absolute, _of(whole, rows)))
+        count = flat.shape[1] + 8
+        error = torch.cat(magnitudes) * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
+        return torch.cat(values), error
+
+    def _kept_of(self, facts: NodeFacts, what: str, support: Support | None, make: Callable[[], Any]) -> Any:
+        """What `make` gives, kept for the next chunks, unless it belongs to the windows of this one."""
+        if support is not None and not isinstance(support, Elements):
+            return make()
+        kept = facts.kept.setdefault(self._dtype, {})
+        if (what, support) not in kept:
+            kept[what, support] = make()
+        return kept[what, support]
 
 
-def _least_by_distance(flat: Tensor, interval: Interval, reference: Tensor) -> tuple[Tensor, Tensor]:
-    """Least Σ coefficients·(x − reference) over an interval, and the error of computing it: [R] both.
+def _blocks(parts: tuple[Tensor | None, ...]) -> tuple[Block | None, ...]:
+    return tuple(None if part is None else Block(part) for part in parts)
 
-    Coefficients are [R, n], the reference is [n].
-    """
-    centre, radius = (part.flatten().to(flat.dtype) for part in interval.ball)
-    shift = centre - reference
-    # The sums' errors are relative to |coefficients|·(|shift| + radius); the shift itself is rounded once.
-    reach = torch.stack([radius, shift.abs() + radius + HALVED], dim=1)
-    spread, magnitude = (flat.abs() @ reach).unbind(1)
-    count = flat.shape[1] + 8
-    error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
-    return flat @ shift - spread, error
+
+def _met(block: Block, values: Tensor) -> Tensor:
+    """Values [n] of the tensor as they meet the flattened coefficients: [k], or [R, k]."""
+    if block.support is None:
+        return values
+    taken = block.support.take(values)
+    return per_row(taken) if taken.dim() > 1 else taken
+
+
+def _sum(flat: Tensor, values: Tensor) -> Tensor:
+    return flat @ values if values.dim() == 1 else (flat * values).sum(1)
+
+
+def _slices(flat: Tensor) -> Iterator[slice]:
+    """A few rows after another, so that their float64 copies stay in the cache."""
+    step = max(1, SLICE_ELEMENTS // max(1, flat.shape[1]))
+    return (slice(first, first + step) for first in range(0, len(flat), step))
+
+
+def _of(values: Tensor, rows: slice) -> Tensor:
+    """The part of values [k], or of each row's own [R, k], that belongs to some rows."""
+    return values if values.dim() == 1 else values[rows]
 
 
 def _least_in_ball(flat: Tensor, ball: BallSet, reference: Tensor, rigorous: bool) -> tuple[Tensor, Tensor]:
@@ -278,25 +396,54 @@ def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
 
 
 class _Total:
-    """Running sum of constants [R] and of everything that must be subtracted for rounding [R]."""
+    """Constants of rows [R], and everything that must be subtracted for rounding [R], summed at the end."""
 
-    def __init__(self, count: int, device: torch.device, rigorous: bool) -> None:
+    def __init__(self, count: int, device: torch.device, rigorous: bool, nonzero: Tensor) -> None:
+        """`nonzero` [R]: the rows that begin with any coefficient; only they can lose something to underflow."""
         self._rigorous = rigorous
-        self.value = torch.zeros(count, dtype=torch.float64, device=device)
-        self.error = torch.zeros_like(self.value)
+        self._nonzero = nonzero
+        self._zero = torch.zeros(count, dtype=torch.float64, device=device)
+        self._parts: list[Tensor] = []
+        self._errors: list[Tensor] = []
+        self._weighed: list[Tensor] = []
+        self._inflations: list[float] = []
+        self._lost = 0.0
 
     def add(self, part: Tensor | None) -> None:
-        if part is None:
-            return
-        self.value = self.value + part
-        if self._rigorous:
-            self.error += self.value.abs() * ENGINE.unit
+        """A constant, [R]; what its sum with the others rounds is counted in the end."""
+        if part is not None:
+            self._parts.append(part.to(torch.float64))
+
+    def subtract(self, error: Tensor) -> None:
+        """[R] float64, at least 0."""
+        self._errors.append(error)
+
+    def charge(self, weighed: Tensor, inflation: float, lost: float) -> None:
+        """Subtract weighed·inflation, [R], and `lost` of every row that is not zero."""
+        self._weighed.append(weighed)
+        self._inflations.append(inflation)
+        self._lost += lost
+
+    def _value(self) -> Tensor:
+        if not self._parts:
+            return self._zero
+        return self._parts[0] if len(self._parts) == 1 else torch.stack(self._parts).sum(0)
 
     def lower(self) -> Tensor:
         """[R]; of a search pass, the plain sum."""
+        value = self._value()
         if not self._rigorous:
-            return self.value
-        error = self.error * INFLATION
-        bound = self.value - error
+            return value
+        error = self._zero
+        if self._parts:
+            error = torch.stack(self._parts).abs().sum(0) * gamma(len(self._parts) + 2, ENGINE.unit)
+        if self._errors:
+            error = error + torch.stack(self._errors).sum(0)
+        if self._weighed:
+            inflations = self._zero.new_tensor(self._inflations)
+            error = error + inflations @ torch.stack(self._weighed).double()
+            error = error + self._nonzero * self._lost
+        error = error * INFLATION
+        bound = value - error
         infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
         return torch.where(error > 0, torch.nextafter(bound, -infinity), bound)

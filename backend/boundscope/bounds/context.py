@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,17 @@ from boundscope.bounds.rounding import (
     RoundingModel,
     gamma,
 )
+from boundscope.bounds.support import Elements
 from boundscope.errors import BoundError, UnsupportedOperatorError
 from boundscope.network.graph import Network, Node
 from boundscope.properties.types import Box
 from boundscope.sharding.weights import WeightStore
+
+# Elements that cannot leave their reference are left out of rows where they are this part of a tensor of this size.
+FIXED_PART = 0.1
+LEAST_ELEMENTS = 32
+# A budget below this many times the network's constants has no room for the parts of them that are in use.
+ROOM_FOR_PARTS = 4
 
 
 @dataclass(frozen=True)
@@ -90,6 +98,8 @@ class NodeFacts:
         None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
     )
     _charges: dict[torch.dtype, tuple[Charge | None, ...]] = field(default_factory=dict)
+    # What rules and passes derive from constants and from the relaxation once for all chunks, by dtype.
+    kept: dict[torch.dtype, dict[Any, Any]] = field(default_factory=dict)
 
     def charges(self, engine: RoundingModel, dtype: torch.dtype) -> tuple[Charge | None, ...]:
         """What rows pay for each output on their way through the node, in passes of this arithmetic."""
@@ -134,6 +144,8 @@ class BoxContext:
     balls: dict[str, BallSet] = field(default_factory=dict)
     # Constants that hold subnormals, which a deployed runtime may read as zero; looked at with `model` float32.
     subnormal: frozenset[str] = frozenset()
+    _deviations: dict[str, Tensor] = field(default_factory=dict)
+    _live: dict[str, Elements | None] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -189,8 +201,10 @@ class BoxContext:
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
         """The node with its constants (in `dtype`, by default float64) lent for the time of the `with`."""
         names = tuple(name for name in node.inputs if name in self.network.constants)
+        facts = None if self.weights.collective else self.facts.get(node.name)
         with self.weights.use(names, dtype) as lent:
             yield NodeView(
+                kept=None if facts is None else facts.kept.setdefault(dtype or torch.float64, {}),
                 node=node,
                 op=node.op,
                 constants=tuple(lent.get(name) for name in node.inputs),
@@ -205,9 +219,53 @@ class BoxContext:
 
     def deviation(self, name: str) -> Tensor:
         """Largest distance of each element of a tensor from its reference, rounded up."""
-        interval, reference = self.intervals[name], self.references[name]
-        farthest = torch.maximum(interval.upper - reference, reference - interval.lower)
-        return farthest * (1.0 + 4.0 * ENGINE.unit)
+        if name not in self._deviations:
+            interval, reference = self.intervals[name], self.references[name]
+            farthest = torch.maximum(interval.upper - reference, reference - interval.lower)
+            self._deviations[name] = farthest * (1.0 + 4.0 * ENGINE.unit)
+        return self._deviations[name]
+
+    def live(self, name: str) -> Elements | None:
+        """The elements of a tensor that can leave its reference point, where that spares enough of those that cannot,
+        and the nodes around it know how to carry a part; else None."""
+        if name not in self._live:
+            self._live[name] = self._live_elements(name)
+        return self._live[name]
+
+    def _live_elements(self, name: str) -> Elements | None:
+        interval, reference = self.intervals.get(name), self.references.get(name)
+        if interval is None or reference is None or not self._parts_fit or name in self.balls:
+            return None
+        shape = tuple(interval.lower.shape)
+        producer = self._producers.get(name)
+        if len(shape) != 2 or shape[0] != 1 or shape[1] < LEAST_ELEMENTS:
+            return None
+        if producer is not None and not self.rule(producer).elementwise:
+            return None
+        moves = ((interval.lower != reference) | (interval.upper != reference)).flatten()
+        index = moves.nonzero().flatten()
+        if producer is not None and self.rule(producer).slope_free:
+            # Those with a free slope come last, so that a search finds them in one piece.
+            free = self.free_slopes(producer)
+            moves[free] = False
+            index = torch.cat([moves.nonzero().flatten(), free])
+        return Elements(index, shape) if len(index) <= (1.0 - FIXED_PART) * shape[1] else None
+
+    def free_slopes(self, node: Node) -> Tensor:
+        """Flat indices of the elements of a node whose parameter matters, rising."""
+        with self.view(node) as view:
+            return self.rule(node).theta_matters(view).flatten().nonzero().flatten()
+
+    @cached_property
+    def _producers(self) -> dict[str, Node]:
+        return {name: node for node in self.network.nodes for name in node.outputs}
+
+    @cached_property
+    def _parts_fit(self) -> bool:
+        """Whether parts of the constants may be kept beside them; the same on every rank."""
+        limit = self.ledger.limit_bytes
+        size = sum(array.nbytes for array in self.network.constants.values())
+        return limit is None or ROOM_FOR_PARTS * size < limit
 
     def advance(self, node: Node) -> None:
         """Derive intervals, slack and relaxation of a node from its inputs' intervals.
@@ -312,6 +370,7 @@ class BoxContext:
     def tighten(self, name: str, interval: Interval) -> None:
         """Intersect a tensor's interval with another sound one."""
         self.intervals[name] = self.intervals[name].intersected(interval.require_finite(name), name)
+        self._deviations.pop(name, None)
         self._hold(self.intervals[name])
 
     def _limited(self, interval: Interval, limits: tuple[float, float]) -> Interval:

@@ -33,6 +33,8 @@ from boundscope.sharding.weights import WeightStore, WholeWeights
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
+CHUNK_LARGEST = 1024
+CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows at once
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
 EXACT_TERMS = 100
@@ -403,9 +405,13 @@ class BoundEngine:
         """Rows a chunk: as asked, else the default, less where the budget or the number of rows is small."""
         if self._chunk_rows is not None:
             return self._chunk_rows
-        size = min(CHUNK_DEFAULT, -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE)
+        tensors = self.network.tensors.items()
+        widest = max(info.size for name, info in tensors if name not in self.network.constants)
+        cheap = CHUNK_ELEMENTS // widest // CHUNK_MULTIPLE * CHUNK_MULTIPLE
+        size = min(
+            max(CHUNK_DEFAULT, min(CHUNK_LARGEST, cheap)), -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE
+        )
         if self.ledger.limit_bytes is not None:
-            widest = max(info.size for info in self.network.tensors.values())
             free = (self.ledger.limit_bytes - self.ledger.total_bytes) // 2
             fitting = free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE
             size = min(size, fitting)

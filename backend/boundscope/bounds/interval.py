@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -61,6 +62,8 @@ class Interval:
 
     def require_finite(self, name: str) -> Interval:
         """This interval; raises BoundError, naming the tensor, where a bound is NaN or infinite."""
+        if math.isfinite(float((self.upper - self.lower).sum())):
+            return self
         for which, bound in (("lower", self.lower), ("upper", self.upper)):
             bad = (~torch.isfinite(bound)).flatten().nonzero()
             if len(bad):

@@ -33,7 +33,8 @@ class MemoryLedger:
         self._peak = dict(self._bytes)
         self._peak_total = 0
         self._storages: dict[int, _Storage] = {}
-        self._lock = threading.RLock()  # finalizers may run inside a locked section
+        self._references: dict[int, tuple[weakref.ref[Tensor], int]] = {}
+        self._lock = threading.RLock()  # callbacks may run inside a locked section
         self._process = psutil.Process()
         self._idle_resident = self._process.memory_info().rss
         self._peak_resident = self._idle_resident
@@ -53,7 +54,9 @@ class MemoryLedger:
                 self._bytes[category] += size
             else:
                 held.tensors += 1
-            weakref.finalize(tensor, self._release, address)
+            # Cheaper than weakref.finalize, which every pass would feel.
+            reference = weakref.ref(tensor, self._collected)
+            self._references[id(reference)] = (reference, address)
             total = sum(self._bytes.values())
             if total > self._peak_total:
                 self._peak_total, self._peak = total, dict(self._bytes)
@@ -61,8 +64,9 @@ class MemoryLedger:
             raise OutOfMemoryError(self.breakdown(total))
         return tensor
 
-    def _release(self, address: int) -> None:
+    def _collected(self, reference: weakref.ref[Tensor]) -> None:
         with self._lock:
+            _, address = self._references.pop(id(reference))
             held = self._storages[address]
             held.tensors -= 1
             if held.tensors == 0:

@@ -7,6 +7,7 @@ input) needs no coefficient, and a neuron of a convolution reaches a window of t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -71,7 +72,7 @@ class Windows(Support):
 
     def _padded(self, values: Tensor) -> Tensor:
         before, after = self._pads
-        pads = [pad for pair in reversed(list(zip(before, after, strict=True))) for pad in pair]
+        pads = _torch_pads(list(zip(before, after, strict=True)))
         return F.pad(values, pads) if any(pads) else values
 
     def _views(self, padded: Tensor) -> Tensor:
@@ -83,6 +84,12 @@ class Windows(Support):
 
     def take(self, values: Tensor) -> Tensor:
         return self._views(self._padded(values.reshape(self.shape[1:])))[self._index]
+
+    def take_all(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """`take` of several values of one dtype, together."""
+        stacked = torch.cat([value.reshape(self.shape[1:]) for value in values])
+        taken = self._views(self._padded(stacked))[self._index]
+        return torch.split(taken, self.shape[1], dim=1)
 
     def inside(self, rows: Tensor) -> Tensor:
         """The coefficients with zeros where a window sticks out."""
@@ -126,8 +133,12 @@ class Windows(Support):
             mine.append((-low, high - self.size[axis]))
             others.append((step - low, high - step - other.size[axis]))
         corners = self.corners + shift[0].clamp(max=0)
-        flat = ([pad for pair in reversed(pairs) for pad in pair] for pairs in (mine, others))
-        return (Windows(self.shape, corners, tuple(size)), *flat)
+        return Windows(self.shape, corners, tuple(size)), _torch_pads(mine), _torch_pads(others)
+
+
+def _torch_pads(pairs: Sequence[tuple[int, int]]) -> list[int]:
+    """Pads before and after, by axis, as F.pad takes them."""
+    return [pad for pair in reversed(pairs) for pad in pair]
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ import numpy as np
 import onnx
 from numpy.typing import NDArray
 from onnx import helper
-from support.models import save
 
 from boundscope.network import Network, load_network
 from boundscope.properties import read_property
 from boundscope.properties.types import Box
+from support.models import save
 
 ROOT = Path(__file__).resolve().parents[3]
 VNNCOMP = Path(os.environ.get("BOUNDSCOPE_SHARED", ROOT.parent / "shared")) / "vnncomp"

@@ -27,7 +27,7 @@ from boundscope.reference.engine import ReferenceEngine
 from boundscope.reference.module import NetworkModule
 from boundscope.sharding.weights import WholeWeights
 
-METHODS = {"crown": Method.CROWN, "alpha": Method.ALPHA_CROWN}
+Load = Callable[[], tuple[Network, Box]]
 CHUNK_ROWS = 512  # of the matrix products alone
 
 
@@ -133,7 +133,7 @@ def _require_bounds(network: Network, box: Box) -> None:
 def products_alone(network: Network, rows: dict[str, int]) -> float:
     """CPU seconds of CROWN's matrix products for these numbers of rows by node, in float32 and nothing else; NaN
     where the network is not a chain of matrix products."""
-    layers = [node for node in network.nodes if not node.op.onnx_type == "Relu"]
+    layers = [node for node in network.nodes if node.op.onnx_type != "Relu"]
     if not all(isinstance(node.op, Gemm) for node in layers):
         return math.nan
     matrices = []

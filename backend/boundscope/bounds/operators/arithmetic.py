@@ -13,6 +13,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
 from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule, same_sign
 from boundscope.bounds.operators.relaxation import Parts, sum_to
+from boundscope.bounds.support import Block, Elements
 from boundscope.network.operators.activation import Neg
 from boundscope.network.operators.arithmetic import Add, Div, Mul, Sub
 from boundscope.network.operators.normalization import BatchNormalization
@@ -71,6 +72,16 @@ class _SumRule(Rule[Add | Sub]):
         (coefficients,) = rows
         assert coefficients is not None
         return _signed_sum(view, coefficients, self.sign)
+
+    def backward_on(
+        self, view: NodeView[Add | Sub], block: Block, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
+        whole = view.output_shapes[0]
+        shapes = (None if x is None else tuple(x.lower.shape) for x in view.inputs)
+        if any(shape not in (None, whole) for shape in shapes):
+            return None
+        signed = (block, Block(-block.rows, block.support) if self.sign < 0 else block)
+        return tuple(None if x is None else one for x, one in zip(view.inputs, signed, strict=True))
 
 
 @bounds(Add)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.relaxation import Parts, Relaxation
+from boundscope.bounds.support import Block, Elements
 from boundscope.network.graph import Node, Operator
 
 Op = TypeVar("Op", bound=Operator)
@@ -35,6 +36,8 @@ class NodeView(Generic[Op]):
     output_shapes: tuple[tuple[int, ...], ...]
     # For each perturbed input, how far it can be from the context's reference point, element by element.
     deviations: tuple[Tensor | None, ...] = ()
+    # What a rule derives from its constants once and uses again, for the same box; None where weights are only lent.
+    kept: dict[Any, Any] | None = None
 
     def at(self, points: tuple[Tensor | None, ...]) -> NodeView[Op]:
         """The node with points in place of its inputs' intervals."""
@@ -79,6 +82,10 @@ class Rule(Generic[Op]):
         kinked: piecewise linear; elements that `wanted` names are the unstable neurons.
         final: rows end here, for its relaxation has no slope: only bounds of its inputs decide, and every method but
             `ibp` takes them backward.
+        elementwise: an output element depends on the same element of the one input only, and `relax`, `theta` and
+            `theta_matters` work on any selection of elements.
+        slope_free: also elementwise, and θ is the slope of the lower line, through the origin, where it matters; the
+            upper line is fixed.
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
     """
 
@@ -87,6 +94,8 @@ class Rule(Generic[Op]):
     silent: bool = False
     relaxed: bool = False
     kinked: bool = False
+    elementwise: bool = False
+    slope_free: bool = False
     final: bool = False
     limits: tuple[float, float] | None = None
 
@@ -190,16 +199,34 @@ class Rule(Generic[Op]):
         """
         raise NotImplementedError
 
-    def select(self, view: NodeView[Op], elements: Tensor, signs: Tensor) -> Parts | None:
+    def backward_on(
+        self, view: NodeView[Op], block: Block, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
+        """`backward` of rows at the one output that may live on a part of it.
+
+        Args:
+            view: the node.
+            block: the rows.
+            wanted: for each input the elements whose coefficients are of use, or None: all.
+
+        Returns:
+            For each input a block or None; or None where the rule needs whole rows.
+        """
+        return None
+
+    def select(
+        self, view: NodeView[Op], elements: Tensor, signs: Tensor, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
         """`backward` of rows that are single elements of the first output, without building these rows.
 
         Args:
             view: the node.
             elements: flat index into the output for each row, [R] int64.
             signs: factor of each row, +1, −1, or 0 for rows that only fill a chunk, [R].
+            wanted: as in `backward_on`.
 
         Returns:
-            As `backward`, or None where the rule has no shorter way.
+            As `backward_on`, or None where the rule has no shorter way.
         """
         return None
 

@@ -12,8 +12,13 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.linear import affine_interval, midpoint
 from boundscope.bounds.operators.relaxation import Parts
+from boundscope.bounds.support import Block, Elements, Windows
 from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
 from boundscope.network.operators.window import split_pads
+
+# A window over more of its input than this is carried as a whole row.
+WINDOW_SHARE = 0.6
+FEW_CHANNELS = 4
 
 
 @bounds(Conv)
@@ -72,14 +77,8 @@ class ConvRule(Rule[Conv]):
         padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
         flat = coefficients.reshape(-1, *coefficients.shape[2:])  # rows and batch as one batch
         # The transposed convolution gives the padded input's coefficients, short of what the strides skipped.
-        reached = [
-            (out - 1) * stride + dilation * (kernel - 1) + 1
-            for out, stride, dilation, kernel in zip(
-                flat.shape[2:], op.strides, op.dilations, weight.shape[2:], strict=True
-            )
-        ]
-        transpose = TRANSPOSED_CONVOLUTIONS[len(shape) - 2]
-        carried = transpose(flat, weight, stride=op.strides, dilation=op.dilations, groups=op.group)
+        reached = _reached(tuple(flat.shape[2:]), weight, op)
+        carried = transposed(flat, weight, op)
         trims = [
             (-begin, full - end - got)
             for full, begin, end, got in zip(padded, begins, ends, reached, strict=True)
@@ -87,27 +86,72 @@ class ConvRule(Rule[Conv]):
         carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
         return (carried.reshape(coefficients.shape[0], *shape), None, None)
 
-    def select(self, view: NodeView[Conv], elements: Tensor, signs: Tensor) -> Parts | None:
+    def _windows(self, view: NodeView[Conv], places: Tensor, size: tuple[int, ...]) -> Windows:
+        """What windows of `size` at these places [R, axes] of the output look at in the input."""
+        op = view.op
+        begins, _ = split_pads(op.pads)
+        corners = places * places.new_tensor(op.strides) - places.new_tensor(begins)
+        reached = _reached(size, self._weight(view), op)
+        return Windows(tuple(view.interval(0).lower.shape), corners, reached)
+
+    def _carried(self, view: NodeView[Conv], rows: Tensor) -> Tensor:
+        """Transposed convolution of rows [R, C, *size], to as far as they reach."""
+        return transposed(rows, self._weight(view), view.op)
+
+    def backward_on(
+        self, view: NodeView[Conv], block: Block, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
+        support = block.support
+        if not isinstance(support, Windows):
+            return None
+        windows = self._windows(view, support.corners, support.size)
+        if windows.share > WINDOW_SHARE:
+            return None
+        return (Block(windows.inside(self._carried(view, block.rows)), windows), None, None)
+
+    def select(
+        self, view: NodeView[Conv], elements: Tensor, signs: Tensor, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
         weight, op = self._weight(view), view.op
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
-        begins, ends = split_pads(op.pads)
-        padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
         channel, *place = torch.unravel_index(elements, view.output_shapes[0][1:])
-        axes, count = len(place), len(elements)
-        rows = weight.new_zeros(count, *shape[1:2], *padded)
-        # Every row gets one kernel, at the window that its element looks through.
-        per_group = weight.shape[1]
-        first = channel // (weight.shape[0] // op.group) * per_group
-        index = [torch.arange(count, device=weight.device).reshape(-1, *[1] * (axes + 1))]
-        inner = torch.arange(per_group, device=weight.device)
-        index.append((first[:, None] + inner).reshape(count, per_group, *[1] * axes))
-        for axis in range(axes):
-            offsets = torch.arange(weight.shape[2 + axis], device=weight.device) * op.dilations[axis]
-            where = place[axis][:, None] * op.strides[axis] + offsets
-            index.append(where.reshape(count, 1, *[1] * axis, -1, *[1] * (axes - axis - 1)))
-        rows[tuple(index)] = weight[channel] * signs.reshape(-1, *[1] * (axes + 1))
-        inside = [slice(begin, begin + size) for begin, size in zip(begins, shape[2:], strict=True)]
-        rows = rows[(slice(None), slice(None), *inside)].contiguous()
-        return (rows.reshape(count, *shape), None, None)
+        axes = len(place)
+        windows = self._windows(view, torch.stack(place, dim=1), (1,) * axes)
+        if op.group == 1 and all(dilation == 1 for dilation in op.dilations):
+            rows = weight[channel]
+        else:
+            single = weight.new_zeros(len(elements), weight.shape[0], *[1] * axes)
+            single[torch.arange(len(elements), device=weight.device), channel] = 1.0
+            rows = self._carried(view, single)
+        rows = windows.inside(rows * signs.reshape(-1, *[1] * (axes + 1)))
+        if windows.share > WINDOW_SHARE:
+            return (Block(windows.whole(rows)), None, None)
+        return (Block(rows, windows), None, None)
+
+
+def _reached(size: tuple[int, ...], weight: Tensor, op: Conv) -> tuple[int, ...]:
+    """How much of the padded input windows over this much of the output look at."""
+    return tuple(
+        (count - 1) * stride + dilation * (extent - 1) + 1
+        for count, stride, dilation, extent in zip(
+            size, op.strides, op.dilations, weight.shape[2:], strict=True
+        )
+    )
+
+
+def transposed(rows: Tensor, weight: Tensor, op: Conv) -> Tensor:
+    """Transposed convolution of rows [R, C, *size] by a convolution's weight, to as far as they reach."""
+    axes = rows.dim() - 2
+    if axes == 2 and op.group == 1 and weight.shape[1] <= FEW_CHANNELS and rows.device.type == "cpu":
+        # The library's kernel is several times slower where there are few channels to go to.
+        columns = weight.reshape(len(weight), -1).T @ rows.reshape(len(rows), len(weight), -1)
+        size = _reached(tuple(rows.shape[2:]), weight, op)
+        return F.fold(columns, size, weight.shape[2:], dilation=op.dilations, stride=op.strides)
+    if axes == 2 and max(op.strides) > 1:
+        rows = rows.contiguous(memory_format=torch.channels_last)  # its faster kernel
+    carried = TRANSPOSED_CONVOLUTIONS[axes](
+        rows, weight, stride=op.strides, dilation=op.dilations, groups=op.group
+    )
+    return carried.contiguous()

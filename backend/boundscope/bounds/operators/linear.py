@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
 from boundscope.bounds.operators.bilinear import MatMulProductRule
 from boundscope.bounds.operators.relaxation import Parts, sum_to
+from boundscope.bounds.support import Block, Elements, Support
 from boundscope.network.operators.linear import Gemm, MatMul
 
 
@@ -22,6 +23,26 @@ def affine_interval(centre: Tensor, radius: Tensor) -> Interval:
 def midpoint(interval: Interval) -> tuple[Tensor, Tensor]:
     """Centre and radius of an interval; their own rounding is part of the engine's slack."""
     return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
+
+
+INNER_BLOCK = 512
+
+
+def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows @ matrix, long sums in blocks of INNER_BLOCK products: of float32, they may then be off by less."""
+    inner = matrix.shape[0]
+    if inner <= 2 * INNER_BLOCK:
+        return rows @ matrix
+    total = rows[:, :INNER_BLOCK] @ matrix[:INNER_BLOCK]
+    for first in range(INNER_BLOCK, inner, INNER_BLOCK):
+        part = rows[:, first : first + INNER_BLOCK] @ matrix[first : first + INNER_BLOCK]
+        total = part.add_(total) if not part.requires_grad else part + total
+    return total
+
+
+def blocked_terms(inner: int) -> int:
+    """How many roundings meet one product of such a sum."""
+    return inner if inner <= 2 * INNER_BLOCK else INNER_BLOCK + -(-inner // INNER_BLOCK)
 
 
 @bounds(Gemm)
@@ -64,7 +85,7 @@ class GemmRule(Rule[Gemm]):
         return self._weight(view).shape[1] + 3
 
     def backward_terms(self, view: NodeView[Gemm]) -> int:
-        return self._weight(view).shape[0] + 3
+        return blocked_terms(self._weight(view).shape[0]) + 3
 
     def magnitude(self, view: NodeView[Gemm]) -> tuple[Tensor, ...]:
         weight, bias = self._weight(view), self._bias(view)
@@ -80,20 +101,58 @@ class GemmRule(Rule[Gemm]):
         weight = self._weight(view)
         # One plain two-dimensional product: the kernel then depends on the chunk's size only.
         flat = coefficients.reshape(-1, coefficients.shape[-1])
-        carried = (flat @ weight).reshape(*coefficients.shape[:-1], weight.shape[1])
+        carried = blocked_product(flat, weight).reshape(*coefficients.shape[:-1], weight.shape[1])
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
         return (carried, None, None)
 
-    def select(self, view: NodeView[Gemm], elements: Tensor, signs: Tensor) -> Parts | None:
-        weight = self._weight(view)
+    def _between(self, view: NodeView[Gemm], rows: Support | None, wanted: Elements | None) -> Tensor:
+        """The weight from the output elements that rows live on to the input elements that are of use."""
+
+        def cut() -> Tensor:
+            weight = self._weight(view)
+            weight = weight[rows.index] if isinstance(rows, Elements) else weight
+            return weight if wanted is None else weight.index_select(1, wanted.index)
+
+        return cut() if rows is None and wanted is None else kept(view, ("between", rows, wanted), cut)
+
+    def backward_on(
+        self, view: NodeView[Gemm], block: Block, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
-        carried = (weight[elements] * signs[:, None]).reshape(-1, *shape)
+        flat = block.rows.reshape(len(block.rows), -1)
+        carried = blocked_product(flat, self._between(view, block.support, wanted[0]))
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
-        return (carried, None, None)
+        return (_block(carried, wanted[0], shape), None, None)
+
+    def select(
+        self, view: NodeView[Gemm], elements: Tensor, signs: Tensor, wanted: tuple[Elements | None, ...]
+    ) -> tuple[Block | None, ...] | None:
+        shape = view.interval(0).lower.shape
+        if shape[0] != 1:
+            return None
+        carried = self._weight(view)[elements]
+        if wanted[0] is not None:
+            carried = carried.index_select(1, wanted[0].index)
+        carried = carried * (signs * view.op.alpha)[:, None]
+        return (_block(carried, wanted[0], shape), None, None)
+
+
+def _block(rows: Tensor, wanted: Elements | None, shape: torch.Size) -> Block:
+    return Block(rows, wanted) if wanted is not None else Block(rows.reshape(-1, *shape))
+
+
+def kept(view: NodeView[Any], key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
+    """What `make` gives, made once a box where the node may keep it."""
+    if view.kept is None:
+        return make()
+    if key not in view.kept:
+        view.kept[key] = make()
+    value: Tensor = view.kept[key]
+    return value
 
 
 _PRODUCT = MatMulProductRule()

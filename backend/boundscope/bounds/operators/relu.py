@@ -22,6 +22,8 @@ class ReluRule(Rule[Relu]):
     exact = True
     relaxed = True
     kinked = True
+    elementwise = True
+    slope_free = True
 
     def wanted(self, op: Relu, position: int, interval: Interval) -> Tensor:
         return (interval.lower < 0) & (interval.upper > 0)

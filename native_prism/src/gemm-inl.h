@@ -1,6 +1,8 @@
 // Micro-kernels of the matrix product: a few rows by 16 columns, one step after another. Included once per target.
 //
-// `a` is packed [step][row], `b` [step][16], `sums` is [row][16].
+// `a` is packed [step][row], `b` [step][16], `sums` is [row][16]. Where there are too few rows to keep the arithmetic
+// units busy, kernels go across: what they call rows are groups of columns of one row, `a` is [step], `b`
+// [group][step][16], one after another `b_stride` apart, and `sums` [group][16].
 
 #if defined(PRISM_SRC_GEMM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef PRISM_SRC_GEMM_INL_H_
@@ -24,6 +26,7 @@ struct Place {
   std::uint64_t groups_per_row;  // the stream's rows from one row to the next
   std::uint64_t steps;           // of a whole sum
   std::uint64_t step;            // the block's first: a multiple of 32
+  std::int64_t b_stride;         // between the groups that a kernel goes across
 
   std::uint64_t StreamRow(int r) const { return row + static_cast<std::uint64_t>(r) * groups_per_row; }
   std::uint64_t BitTiles() const { return (steps + kStepsPerBitTile - 1) / kStepsPerBitTile; }
@@ -45,7 +48,7 @@ HWY_INLINE void BitWords(const TileCipher& cipher, const Place& place, int begin
 }
 
 // SR of float32 in float64 lanes. See FastKernelsApply for when.
-template <bool kFull, int kRows>
+template <bool kFull, int kRows, bool kAcross = false>
 struct StochasticKernel {
   using Element = double;
   using Sum = float;
@@ -69,9 +72,13 @@ struct StochasticKernel {
     auto offset = TileCipher::OffsetOf(0);
     for (int k = 0; k < depth; ++k) {
       VCarrier column[kParts64];
-      for (int p = 0; p < kParts64; ++p) column[p] = hn::Load(d, b + k * kGroup + p * kLanes64);
       for (int r = 0; r < kRows; ++r) {
-        Step<0>(sum[r], hn::Set(d, a[k * kRows + r]), column, cipher.At(base[r], offset), shift, mask);
+        if (kAcross || r == 0) {
+          const double* from = b + (kAcross ? r * place.b_stride : 0) + k * kGroup;
+          for (int p = 0; p < kParts64; ++p) column[p] = hn::Load(d, from + p * kLanes64);
+        }
+        const VCarrier row = hn::Set(d, a[kAcross ? k : k * kRows + r]);
+        Step<0>(sum[r], row, column, cipher.At(base[r], offset), shift, mask);
       }
       offset = TileCipher::Next(offset, step);
     }
@@ -115,7 +122,7 @@ struct LanesOf<double> {
 };
 
 // RN, UD and RR in the arithmetic of T itself. RR wants the rounding direction to be upward. See FastKernelsApply.
-template <class T, Mode kMode, int kRows>
+template <class T, Mode kMode, int kRows, bool kAcross = false>
 struct HardwareKernel {
   using Element = T;
   using Sum = T;
@@ -135,14 +142,14 @@ struct HardwareKernel {
       for (int p = 0; p < kParts; ++p) sum[r][p] = hn::LoadU(d, sums + r * kGroup + p * kLanes);
     }
     if constexpr (kMode == Mode::kNearest) {
-      Nearest(a, b, depth, sum);
+      Nearest(a, b, depth, place.b_stride, sum);
     } else {
       const TileCipher cipher(*place.stream);
       HWY_ALIGN Bits words[kRows * kGroup];
       for (int begin = 0; begin < depth; begin += kStepsPerBitTile) {
         BitWords<kRows>(cipher, place, begin, words);
         const int steps = HWY_MIN(depth - begin, kStepsPerBitTile);
-        Steps(a + begin * kRows, b + begin * kGroup, steps, words, sum);
+        Steps(a + begin * (kAcross ? 1 : kRows), b + begin * kGroup, steps, place.b_stride, words, sum);
       }
     }
     for (int r = 0; r < kRows; ++r) {
@@ -155,13 +162,21 @@ struct HardwareKernel {
   }
 
  private:
-  static HWY_INLINE void Nearest(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int depth, V (*sum)[kParts]) {
+  // The columns of a step: all rows' own, unless the kernel goes across.
+  static HWY_INLINE void LoadColumn(const T* HWY_RESTRICT b, int k, int r, std::int64_t b_stride, V* column) {
+    if (!kAcross && r != 0) return;
+    const T* from = b + (kAcross ? r * b_stride : 0) + k * kGroup;
+    for (int p = 0; p < kParts; ++p) column[p] = hn::Load(D(), from + p * kLanes);
+  }
+
+  static HWY_INLINE void Nearest(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int depth, std::int64_t b_stride,
+                                 V (*sum)[kParts]) {
     const D d;
     for (int k = 0; k < depth; ++k) {
       V column[kParts];
-      for (int p = 0; p < kParts; ++p) column[p] = hn::Load(d, b + k * kGroup + p * kLanes);
       for (int r = 0; r < kRows; ++r) {
-        const V row = hn::Set(d, a[k * kRows + r]);
+        LoadColumn(b, k, r, b_stride, column);
+        const V row = hn::Set(d, a[kAcross ? k : k * kRows + r]);
         for (int p = 0; p < kParts; ++p) sum[r][p] = Fma(d, row, column[p], sum[r][p]);
       }
     }
@@ -179,7 +194,7 @@ struct HardwareKernel {
     }
   }
 
-  static HWY_INLINE void Steps(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int steps,
+  static HWY_INLINE void Steps(const T* HWY_RESTRICT a, const T* HWY_RESTRICT b, int steps, std::int64_t b_stride,
                                const Bits* HWY_RESTRICT words, V (*sum)[kParts]) {
     const D d;
     const DBits d_bits;
@@ -195,9 +210,9 @@ struct HardwareKernel {
 #endif
     for (int k = 0; k < steps; ++k) {
       V column[kParts];
-      for (int p = 0; p < kParts; ++p) column[p] = hn::Load(d, b + k * kGroup + p * kLanes);
       for (int r = 0; r < kRows; ++r) {
-        const V row = hn::Set(d, a[k * kRows + r]);
+        LoadColumn(b, k, r, b_stride, column);
+        const V row = hn::Set(d, a[kAcross ? k : k * kRows + r]);
         for (int p = 0; p < kParts; ++p) {
 #if HWY_TARGET <= HWY_AVX3
           const V bits = hn::BitCast(d, kept[r][p]);

@@ -131,6 +131,33 @@ struct Blocks {
   }
 };
 
+// Kernels that also go across.
+template <template <int, bool> class Kernel, int kRows>
+struct BlocksAcross {
+  template <int kCount>
+  using AlongRows = Kernel<kCount, false>;
+  using Along = Blocks<AlongRows, kRows>;
+  using Element = typename Along::Element;
+  using Sum = typename Along::Sum;
+  static constexpr int kAcross = 4;
+
+  static constexpr int Next(std::int64_t rows) { return Along::Next(rows); }
+  static void Run(int rows, const Element* a, const Element* b, int depth, const Place& place, Sum* sums) {
+    Along::Run(rows, a, b, depth, place, sums);
+  }
+  static void RunAcross(int groups, const Element* a, const Element* b, int depth, const Place& place, Sum* sums) {
+    if (groups == kAcross) {
+      Kernel<kAcross, true>::Run(a, b, depth, place, sums);
+    } else {
+      for (int g = 0; g < groups; ++g) {
+        Place own = place;
+        own.row += static_cast<std::uint64_t>(g);
+        Kernel<1, false>::Run(a, b + g * place.b_stride, depth, own, sums + g * kGroup);
+      }
+    }
+  }
+};
+
 template <class Block, class T>
 void MultiplyPiece(const Product<T>& product, const Rounding& rounding, const Stream& stream, const Piece& piece) {
   using Element = typename Block::Element;
@@ -162,7 +189,7 @@ void MultiplyPiece(const Product<T>& product, const Rounding& rounding, const St
               (product.first_row + static_cast<std::uint64_t>(row + r)) * product.groups_per_row +
               product.first_group + static_cast<std::uint64_t>(group);
           const Place place{&stream, &format, rounding.precision, stream_row, product.groups_per_row,
-                            stream_steps, static_cast<std::uint64_t>(step)};
+                            stream_steps, static_cast<std::uint64_t>(step), 0};
           kept.Load(row + r, now, step == 0, sums);
           Block::Run(now, a.get() + r * depth, b.get(), depth, place, sums);
           kept.Store(row + r, now, sums);
@@ -173,15 +200,67 @@ void MultiplyPiece(const Product<T>& product, const Rounding& rounding, const St
   }
 }
 
-template <int kRows>
-using FullStochastic = StochasticKernel<true, kRows>;
-template <int kRows>
-using PartStochastic = StochasticKernel<false, kRows>;
+// The same for so few rows that each goes across groups instead.
+template <class Block, class T>
+void MultiplyPieceAcross(const Product<T>& product, const Rounding& rounding, const Stream& stream,
+                         const Piece& piece) {
+  using Element = typename Block::Element;
+  const NarrowFormat format(sizeof(T) == 4 ? rounding.precision : 0);
+  const std::int64_t depth_block = std::min(kDepthBlock, std::max<std::int64_t>(product.depth, 1));
+  const auto a = hwy::AllocateAligned<Element>(static_cast<std::size_t>(depth_block));
+  const auto b = hwy::AllocateAligned<Element>(static_cast<std::size_t>(Block::kAcross * kGroup * depth_block));
+  if (a == nullptr || b == nullptr) throw std::bad_alloc();
+  HWY_ALIGN T sums[Block::kAcross * kGroup];
+  const auto stream_steps = static_cast<std::uint64_t>(product.stream_steps != 0 ? product.stream_steps : product.depth);
+  for (std::int64_t group = piece.group_begin; group < piece.group_end; group += Block::kAcross) {
+    const int groups = static_cast<int>(std::min<std::int64_t>(Block::kAcross, piece.group_end - group));
+    for (std::int64_t step = 0; step == 0 || step < product.depth; step += depth_block) {
+      const int depth = static_cast<int>(std::min(depth_block, product.depth - step));
+      const auto columns = [&](int g) {
+        return static_cast<int>(std::min<std::int64_t>(kGroup, product.columns - (group + g) * kGroup));
+      };
+      for (int g = 0; g < groups; ++g) {
+        product.b->Pack((group + g) * kGroup, columns(g), step, depth, kGroup, b.get() + g * kGroup * depth);
+      }
+      for (std::int64_t row = piece.row_begin; row < piece.row_end; ++row) {
+        product.a->Pack(row, 1, step, depth, 1, a.get());
+        const std::uint64_t stream_row =
+            (product.first_row + static_cast<std::uint64_t>(row)) * product.groups_per_row + product.first_group +
+            static_cast<std::uint64_t>(group);
+        const Place place{&stream, &format, rounding.precision, stream_row, 1, stream_steps,
+                          static_cast<std::uint64_t>(step), std::int64_t{kGroup} * depth};
+        for (int g = 0; g < groups; ++g) {
+          const Sums<T> kept{product, (group + g) * kGroup, columns(g)};
+          kept.Load(row, 1, step == 0, sums + g * kGroup);
+        }
+        Block::RunAcross(groups, a.get(), b.get(), depth, place, sums);
+        for (int g = 0; g < groups; ++g) {
+          const Sums<T> kept{product, (group + g) * kGroup, columns(g)};
+          kept.Store(row, 1, sums + g * kGroup);
+        }
+      }
+    }
+  }
+}
+
+template <class Block, class T>
+void MultiplyFast(const Product<T>& product, const Rounding& rounding, const Stream& stream, const Piece& piece) {
+  if (piece.row_end - piece.row_begin < 4) {
+    MultiplyPieceAcross<Block>(product, rounding, stream, piece);
+  } else {
+    MultiplyPiece<Block>(product, rounding, stream, piece);
+  }
+}
+
+template <int kRows, bool kAcross>
+using FullStochastic = StochasticKernel<true, kRows, kAcross>;
+template <int kRows, bool kAcross>
+using PartStochastic = StochasticKernel<false, kRows, kAcross>;
 
 template <class T, Mode kMode>
 struct Hardware {
-  template <int kRows>
-  using Kernel = HardwareKernel<T, kMode, kRows>;
+  template <int kRows, bool kAcross>
+  using Kernel = HardwareKernel<T, kMode, kRows, kAcross>;
 };
 
 template <Mode kMode>
@@ -208,15 +287,15 @@ void MultiplyBy(const Product<T>& product, const Rounding& rounding, const Strea
   if (fast && kMode == Mode::kStochastic) {
     if constexpr (sizeof(T) == 4) {
       if (rounding.precision == 0 || rounding.precision == 24) {
-        return MultiplyPiece<Blocks<FullStochastic, kStochasticRows>>(product, rounding, stream, piece);
+        return MultiplyFast<BlocksAcross<FullStochastic, kStochasticRows>>(product, rounding, stream, piece);
       }
-      return MultiplyPiece<Blocks<PartStochastic, kStochasticRows>>(product, rounding, stream, piece);
+      return MultiplyFast<BlocksAcross<PartStochastic, kStochasticRows>>(product, rounding, stream, piece);
     }
   }
   if (fast && kMode != Mode::kStochastic) {
     const RoundingDirection direction(kMode == Mode::kRandom ? FE_UPWARD : FE_TONEAREST);
     constexpr Mode kHardware = kMode == Mode::kStochastic ? Mode::kNearest : kMode;
-    return MultiplyPiece<Blocks<Hardware<T, kHardware>::template Kernel, HardwareRows<T, kHardware>()>>(
+    return MultiplyFast<BlocksAcross<Hardware<T, kHardware>::template Kernel, HardwareRows<T, kHardware>()>>(
         product, rounding, stream, piece);
   }
   if constexpr (sizeof(T) == 4) {

@@ -47,7 +47,9 @@ def layer_norm(
     shape = array.shape[-count:]
     leading = array.shape[:-count]
     _check_elements(array, shape)
-    return _rows(x, array, leading, shape, weight, bias, 1, epsilon, statistics, rounding, operation, first_row, out)
+    return _rows(
+        x, array, leading, shape, weight, bias, 1, epsilon, statistics, rounding, operation, first_row, out
+    )
 
 
 def group_norm(
@@ -78,9 +80,14 @@ def group_norm(
     shape = (channels // groups, *array.shape[2:])
     _check_elements(array, shape)
     length = math.prod(array.shape[2:])
-    lines = [_channelwise(name, value, array, length) for name, value in (("weight", weight), ("bias", bias))]
+    weights, biases = (
+        None
+        if value is None
+        else np.repeat(_each(name, value, array, channels), length).reshape(groups, *shape)
+        for name, value in (("weight", weight), ("bias", bias))
+    )
     leading = (array.shape[0], groups)
-    return _rows(x, array, leading, shape, lines[0], lines[1], groups, epsilon, statistics, rounding, operation,
+    return _rows(x, array, leading, shape, weights, biases, groups, epsilon, statistics, rounding, operation,
                  first_row, out)  # fmt: skip
 
 
@@ -109,18 +116,19 @@ def batch_norm(
         raise PrismArgumentError(f"x: expected (batch, channels, ...), got the shape {array.shape}.")
     _check_elements(array, array.shape[1:])
     channels = array.shape[1]
-    moments = [_each("mean", mean, array, channels), _each("variance", variance, array, channels)]
-    affine = [
+    means = _each("mean", mean, array, channels)
+    variances = _each("variance", variance, array, channels)
+    weights, biases = (
         None if value is None else _each(name, value, array, channels)
         for name, value in (("weight", weight), ("bias", bias))
-    ]
-    inputs = {"x": array, "mean": moments[0], "variance": moments[1]} | _named(affine)
+    )
+    inputs = {"x": array, "mean": means, "variance": variances} | _named(weights, biases)
     result = result_array(out, array.shape, array.dtype, inputs, may_replace=("x",))
     first_batch = check_integer("first_batch", first_batch, 0, WORD_LIMIT - 1)
     numbers = rounding.numbers(operation, significand_bits(array))
     three = (array.shape[0], channels, math.prod(array.shape[2:]))
-    call(native.normalize_channels, array.reshape(three), *moments, *affine, _epsilon(epsilon), result.reshape(three),
-         first_batch, numbers)  # fmt: skip
+    call(native.normalize_channels, array.reshape(three), means, variances, weights, biases, _epsilon(epsilon),
+         result.reshape(three), first_batch, numbers)  # fmt: skip
     return out if out is not None else as_kind_of(x, result)
 
 
@@ -148,7 +156,9 @@ def batch_norm_training(
     numbers = rounding.numbers(operation, significand_bits(array))
     call(native.reduce, "variance", rows, None, 0.0, False, variance, mean, 0, numbers)
     kind = (as_kind_of(x, mean), as_kind_of(x, variance))
-    y = batch_norm(x, mean, variance, rounding, weight=weight, bias=bias, epsilon=epsilon, operation=operation, out=out)
+    y = batch_norm(
+        x, mean, variance, rounding, weight=weight, bias=bias, epsilon=epsilon, operation=operation, out=out
+    )
     return y, *kind
 
 
@@ -188,7 +198,13 @@ def log_softmax(
 
 
 def _softmax(
-    x: Array, rounding: Rounding, axis: int, logarithm: bool, operation: int, first_row: int, out: Array | None
+    x: Array,
+    rounding: Rounding,
+    axis: int,
+    logarithm: bool,
+    operation: int,
+    first_row: int,
+    out: Array | None,
 ) -> Any:
     array = as_strided("x", x)
     axes = axes_of(array, axis)
@@ -222,27 +238,37 @@ def _rows(
     out: Array | None,
 ) -> Any:
     columns = math.prod(shape)
-    affine = []
-    for name, value in (("weight", weight), ("bias", bias)):
-        line = None if value is None else as_array(name, value, array.dtype)
-        if line is not None and (line.size != lines * columns or (lines == 1 and line.shape != shape)):
-            raise PrismArgumentError(f"{name}: expected the shape {shape}, got {line.shape}.")
-        affine.append(line)
-    result = result_array(out, array.shape, array.dtype, {"x": array} | _named(affine), may_replace=("x",))
+    weights, biases = (
+        None if value is None else _line(name, value, array, lines, shape)
+        for name, value in (("weight", weight), ("bias", bias))
+    )
+    inputs = {"x": array} | _named(weights, biases)
+    result = result_array(out, array.shape, array.dtype, inputs, may_replace=("x",))
     first_row = check_integer("first_row", first_row, 0, WORD_LIMIT - 1)
     numbers = rounding.numbers(operation, significand_bits(array))
     two = (math.prod(leading), columns)
-    moments = [np.empty(leading, array.dtype) if statistics else None for _ in range(2)]
-    flat = [None if moment is None else moment.reshape(-1) for moment in moments]
-    call(native.normalize_rows, array.reshape(two), *affine, _epsilon(epsilon), result.reshape(two), *flat, first_row,
-         numbers)  # fmt: skip
+    mean, inverse = (np.empty(two[0], array.dtype) if statistics else None for _ in range(2))
+    call(native.normalize_rows, array.reshape(two), weights, biases, _epsilon(epsilon), result.reshape(two), mean,
+         inverse, first_row, numbers)  # fmt: skip
     y = out if out is not None else as_kind_of(x, result)
-    return y if moments[0] is None else (y, *(as_kind_of(x, moment) for moment in moments if moment is not None))
+    if mean is None or inverse is None:
+        return y
+    return y, as_kind_of(x, mean.reshape(leading)), as_kind_of(x, inverse.reshape(leading))
+
+
+def _line(name: str, value: Array, array: NDArray[Any], lines: int, shape: tuple[int, ...]) -> NDArray[Any]:
+    """One for each element of a row; where there are several lines they were made here."""
+    line = as_array(name, value, array.dtype)
+    if line.shape not in (shape, (lines, *shape)):
+        raise PrismArgumentError(f"{name}: expected the shape {shape}, got {line.shape}.")
+    return line
 
 
 def _check_elements(array: NDArray[Any], shape: tuple[int, ...]) -> None:
     if math.prod(shape) == 0:
-        raise PrismArgumentError(f"x: expected at least one element to normalize over, got the shape {array.shape}.")
+        raise PrismArgumentError(
+            f"x: expected at least one element to normalize over, got the shape {array.shape}."
+        )
 
 
 def _epsilon(epsilon: float) -> float:
@@ -258,10 +284,5 @@ def _each(name: str, value: Array, array: NDArray[Any], channels: int) -> NDArra
     return one
 
 
-def _channelwise(name: str, value: Array | None, array: NDArray[Any], length: int) -> NDArray[Any] | None:
-    """One a channel, repeated for its elements."""
-    return None if value is None else np.repeat(_each(name, value, array, array.shape[1]), length)
-
-
-def _named(affine: list[NDArray[Any] | None]) -> dict[str, NDArray[Any]]:
-    return {name: line for name, line in zip(("weight", "bias"), affine, strict=True) if line is not None}
+def _named(weight: NDArray[Any] | None, bias: NDArray[Any] | None) -> dict[str, NDArray[Any]]:
+    return {name: line for name, line in (("weight", weight), ("bias", bias)) if line is not None}

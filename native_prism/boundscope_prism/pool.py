@@ -123,7 +123,9 @@ def _average(
     strides = kernels if stride is None else _sizes("stride", stride, axes, 1)
     paddings = _sizes("padding", padding, axes, 0)
     windows = []
-    for name, length, k, s, p in zip(AXES[axes], array.shape[-axes:], kernels, strides, paddings, strict=True):
+    for name, length, k, s, p in zip(
+        AXES[axes], array.shape[-axes:], kernels, strides, paddings, strict=True
+    ):
         if 2 * p > k:
             raise PrismArgumentError(f"padding: expected at most half of the kernel {k}, got {p}.")
         windows.append(_axis_windows(name, length, k, s, p, ceil_mode))
@@ -146,7 +148,9 @@ def _axis_windows(
     """Begins and sizes, the padding among them."""
     room = length + 2 * padding - kernel
     if room < 0:
-        raise PrismArgumentError(f"kernel: expected at most the padded {name} {length + 2 * padding}, got {kernel}.")
+        raise PrismArgumentError(
+            f"kernel: expected at most the padded {name} {length + 2 * padding}, got {kernel}."
+        )
     count = (-(-room // stride) if ceil_mode else room // stride) + 1
     # As torch: no window begins in the padding behind.
     if ceil_mode and (count - 1) * stride >= length + padding:
@@ -196,9 +200,11 @@ def _pool(
     height = 1 if axes == 1 else array.shape[-2]
     first_plane = check_integer("first_plane", first_plane, 0, WORD_LIMIT - 1)
     numbers = rounding.numbers(operation, significand_bits(array))
-    flat = [part.tolist() for window in windows for part in window]
-    call(native.average_pool, array.reshape(planes, height, array.shape[-1]), *flat, divisors.reshape(-1).tolist(),
-         result.reshape(planes, len(windows[0][0]), outputs[-1]), first_plane, numbers)  # fmt: skip
+    (top, down), (left, across) = windows
+    images = array.reshape(planes, height, array.shape[-1])
+    averages = result.reshape(planes, len(top), len(left))
+    call(native.average_pool, images, top.tolist(), down.tolist(), left.tolist(), across.tolist(),
+         divisors.reshape(-1).tolist(), averages, first_plane, numbers)  # fmt: skip
     return out if out is not None else as_kind_of(x, result)
 
 

@@ -120,7 +120,9 @@ def variance(
     """
     if not math.isfinite(correction):
         raise PrismArgumentError(f"correction: expected a finite number, got {correction}.")
-    return _reduce("variance", x, None, rounding, axis, keepdims, float(correction), order, operation, first_row, out)
+    return _reduce(
+        "variance", x, None, rounding, axis, keepdims, float(correction), order, operation, first_row, out
+    )
 
 
 def _reduce(
@@ -179,7 +181,9 @@ def as_rows(array: NDArray[Any], axes: tuple[int, ...]) -> tuple[NDArray[Any], t
     Raises PrismArgumentError where an axis is empty.
     """
     if any(array.shape[axis] == 0 for axis in axes):
-        raise PrismArgumentError(f"axis: expected at least one element along it, got the shape {array.shape}.")
+        raise PrismArgumentError(
+            f"axis: expected at least one element along it, got the shape {array.shape}."
+        )
     others = tuple(axis for axis in range(array.ndim) if axis not in axes)
     kept = tuple(array.shape[axis] for axis in others)
     columns = math.prod(array.shape[axis] for axis in axes)

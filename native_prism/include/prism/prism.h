@@ -61,6 +61,9 @@ void SetTarget(const std::string& name);
 
 #include "prism/convolution.h"  // IWYU pragma: export
 #include "prism/elementwise.h"  // IWYU pragma: export
+#include "prism/normalize.h"  // IWYU pragma: export
+#include "prism/pool.h"  // IWYU pragma: export
 #include "prism/product.h"  // IWYU pragma: export
+#include "prism/reduce.h"  // IWYU pragma: export
 
 #endif  // PRISM_PRISM_H_

@@ -251,6 +251,18 @@ HWY_INLINE void AllBits29(const TileVectors& tile, VImage* bits) {
   }
 }
 
+// The bits of the group's lanes, UD's and RR's, as sign bits.
+HWY_INLINE void AllSignBits(const TileCipher& cipher, std::uint64_t group, VImage* bits) {
+  const TileVectors words = cipher.At(cipher.BaseOf(group / kStepsPerBitTile), TileCipher::OffsetOf(0));
+  HWY_ALIGN std::uint32_t memory[kGroup];
+  for (int part = 0; part < kParts32; ++part) hn::Store(Words32(words, part), DU(), memory + part * kLanes32);
+  const hn::Rebind<std::uint32_t, DImage> half;
+  for (int part = 0; part < kParts64; ++part) {
+    const VImage wide = hn::PromoteTo(DImage(), hn::LoadU(half, memory + part * kLanes64));
+    bits[part] = hn::ShiftLeftSame(wide, static_cast<int>(32 + group % kStepsPerBitTile));
+  }
+}
+
 HWY_INLINE void StoreCarrier(VCarrier x, float* to) {
   const hn::Rebind<float, DCarrier> narrow;
   hn::StoreU(Demoted(x), narrow, to);
@@ -353,14 +365,9 @@ class NarrowKernel {
     if constexpr (kMode == Mode::kStochastic) {
       AllBits29(cipher_.At(cipher_.BaseOf(group), TileCipher::OffsetOf(0)), bits29);
     } else if constexpr (kMode != Mode::kNearest) {
-      const TileVectors words = cipher_.At(cipher_.BaseOf(group / kStepsPerBitTile), TileCipher::OffsetOf(0));
-      HWY_ALIGN std::uint32_t memory[kGroup];
-      for (int part = 0; part < kParts32; ++part) hn::Store(Words32(words, part), DU(), memory + part * kLanes32);
-      const hn::Rebind<std::uint32_t, DImage> half;
-      for (int part = 0; part < kParts64; ++part) {
-        const VImage wide = hn::PromoteTo(DImage(), hn::LoadU(half, memory + part * kLanes64));
-        bit[part] = hn::BitCast(DCarrier(), hn::ShiftLeftSame(wide, static_cast<int>(32 + group % kStepsPerBitTile)));
-      }
+      VImage bits[kParts64];
+      AllSignBits(cipher_, group, bits);
+      for (int part = 0; part < kParts64; ++part) bit[part] = hn::BitCast(DCarrier(), bits[part]);
     }
   }
 
@@ -374,8 +381,8 @@ class NarrowKernel {
 template <class Operation, Mode kMode>
 class ExactKernel {
  public:
-  explicit ExactKernel(const Rounding& rounding)
-      : cipher_(MakeStream(rounding)), format_(Float64Format(rounding.precision)) {}
+  explicit ExactKernel(const Rounding& rounding) : ExactKernel(MakeStream(rounding), rounding.precision) {}
+  ExactKernel(const Stream& stream, int precision) : cipher_(stream), format_(Float64Format(precision)) {}
 
   HWY_NOINLINE void Groups(std::uint64_t group, const Operands<double>& in, double* out, std::size_t groups) const {
     for (std::size_t i = 0; i < groups * kGroup; i += kGroup, ++group) {

@@ -8,6 +8,7 @@
 #include "hwy/highway.h"
 
 #include "elementwise-inl.h"
+#include "elementwise-wide-inl.h"
 #include "elementwise_operand.h"
 #include "prism/prism.h"
 #include "rounding_check.h"
@@ -103,13 +104,13 @@ void RunOperation(const ElementwiseCall<In, double>& call, std::size_t begin, st
   }
   switch (call.rounding.mode) {
     case Mode::kNearest:
-      return RunKernel<Operation, ExactKernel<Operation, Mode::kNearest>>(call, begin, end);
+      return RunKernel<Operation, WideKernel<Operation, Mode::kNearest>>(call, begin, end);
     case Mode::kStochastic:
-      return RunKernel<Operation, ExactKernel<Operation, Mode::kStochastic>>(call, begin, end);
+      return RunKernel<Operation, WideKernel<Operation, Mode::kStochastic>>(call, begin, end);
     case Mode::kUpDown:
-      return RunKernel<Operation, ExactKernel<Operation, Mode::kUpDown>>(call, begin, end);
+      return RunKernel<Operation, WideKernel<Operation, Mode::kUpDown>>(call, begin, end);
     case Mode::kRandom:
-      return RunKernel<Operation, ExactKernel<Operation, Mode::kRandom>>(call, begin, end);
+      return RunKernel<Operation, WideKernel<Operation, Mode::kRandom>>(call, begin, end);
   }
 }
 

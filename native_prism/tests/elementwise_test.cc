@@ -72,9 +72,9 @@ T Round(std::mt19937_64& random) {
 }
 
 // Any bit patterns at all (NaN, infinities and subnormals too), and operands whose results cancel, tie, are subnormal
-// or are near overflow.
+// or are near overflow. Where they are `ordinary`, none of those, so that whole groups go the fast ways.
 template <class T>
-Operands<T> MakeOperands(std::size_t count) {
+Operands<T> MakeOperands(std::size_t count, bool ordinary = false) {
   std::mt19937_64 random(20260);
   constexpr int kTop = std::numeric_limits<T>::max_exponent;
   constexpr int kBits = std::numeric_limits<T>::digits;
@@ -90,7 +90,20 @@ Operands<T> MakeOperands(std::size_t count) {
     a = AnyBits<T>(random);
     b = AnyBits<T>(random);
     c = AnyBits<T>(random);
-    switch (random() % 8) {
+    const auto kind = random() % 8;
+    if (ordinary && kind > 2) {
+      for (T* x : {&a, &b, &c}) {
+        *x = std::ldexp(unit(), static_cast<int>(random() % 60) - 30) * (random() % 2 == 0 ? T{1} : T{-1});
+      }
+      if (kind == 3) c = near(a * b, 2 * kBits);
+      if (kind == 4) b = near(a, 2 * kBits);
+      if (kind > 5) a = std::abs(a);
+      continue;
+    }
+    if (ordinary) {
+      a = std::ldexp(unit(), static_cast<int>(random() % 20));
+    }
+    switch (kind) {
       case 0:
         b = near(a, 2 * kBits);
         c = near(a * b, 2 * kBits);
@@ -209,8 +222,7 @@ Rounding MakeRounding(Mode mode, int precision) {
 }
 
 template <class T>
-void CheckBits(std::size_t count) {
-  const Operands<T> in = MakeOperands<T>(count);
+void CheckBits(const Operands<T>& in) {
   const std::uint64_t first = (std::uint64_t{1} << 40) + 5;
   for (const Elementwise operation : kOperations) {
     for (const Mode mode : kModes) {
@@ -228,8 +240,59 @@ void CheckBits(std::size_t count) {
 }
 
 // Every target gives the bits of the definition, for every operation, mode and precision.
-void TestFloatBits() { CheckBits<float>(4000); }
-void TestDoubleBits() { CheckBits<double>(2500); }
+void TestFloatBits() {
+  CheckBits(MakeOperands<float>(3000));
+  CheckBits(MakeOperands<float>(3000, true));
+}
+
+void TestDoubleBits() {
+  CheckBits(MakeOperands<double>(1500));
+  CheckBits(MakeOperands<double>(3000, true));
+}
+
+// Results just below, at and just above where a lane's random word begins to carry.
+void TestThresholds() {
+  const Rounding rounding = MakeRounding(Mode::kStochastic, 0);
+  constexpr std::size_t kCount = 6 * 512;
+  Operands<double> sums{Values<double>(kCount), Values<double>(kCount), Values<double>(kCount)};
+  Operands<double> products = sums;
+  Operands<double> narrow = sums;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const prism::Random random = RandomOf(rounding, i);
+    const double step = static_cast<double>(i % 3) - 1;
+    const double room = 0x1p32 - random.word + step;
+    // 1 + room 2^-84, or a little less; and below 2, where the error is negative.
+    double& b = sums.b[i];
+    sums.a[i] = i % 2 == 0 ? 1 : 2 - 0x1p-52;
+    b = std::ldexp(room, -84);
+    if (i % 5 == 0) b = std::nextafter(b, 0);
+    if (i % 7 == 0) b = -b;
+    sums.c[i] = sums.a[i];
+    products.a[i] = 1 + 0x1p-32;
+    products.b[i] = 1 + room * 0x1p-52;
+    products.c[i] = 0;
+    narrow.a[i] = 1 + (0x1p29 - random.bits29 + step) * 0x1p-52;
+  }
+  const Values<double> ones(kCount, 1.0);
+  const Operands<double> fused{sums.b, ones, sums.a};
+  Values<float> expected(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) {
+    expected[i] = static_cast<float>(prism::Round(prism::ExactValue(narrow.a[i]), prism::Float32Format(0),
+                                                  Mode::kStochastic, RandomOf(rounding, i)));
+  }
+  for (const std::string& target : prism::Targets()) {
+    prism::SetTarget(target);
+    const auto check = [&](Elementwise operation, const Operands<double>& in) {
+      CheckSame(Expected(operation, in, rounding, 0), Applied(operation, in, rounding), "threshold", rounding, &in);
+    };
+    check(Elementwise::kAdd, sums);
+    check(Elementwise::kMultiply, products);
+    check(Elementwise::kFma, fused);
+    Values<float> out(kCount);
+    prism::Cast(narrow.a.data(), out.data(), kCount, rounding);
+    CheckSame(expected, out, "threshold of a cast", rounding);
+  }
+}
 
 // The same for float64 made float32.
 void TestCastBits() {
@@ -394,6 +457,7 @@ void TestRefusals() {
 
 const Test float_bits("float_bits", TestFloatBits);
 const Test double_bits("double_bits", TestDoubleBits);
+const Test thresholds("thresholds", TestThresholds);
 const Test cast_bits("cast_bits", TestCastBits);
 const Test broadcast("broadcast", TestBroadcast);
 const Test splits("splits", TestSplits);

@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     "sharding": FOUNDATION | {"network", "properties"},
     "bounds": FOUNDATION | MATHEMATICS,
     "search": FOUNDATION | MATHEMATICS | {"bounds"},
-    "variability": FOUNDATION | MATHEMATICS,
+    "variability": FOUNDATION | MATHEMATICS | {"boundscope_prism"},
     "reference": FOUNDATION | MATHEMATICS,
     # Ranks speak the daemon's protocol, and `worker.local` runs a job as the daemon does; never the other way.
     "worker": FOUNDATION | MATHEMATICS | {"bounds", "search", "variability", "reference", "client", "daemon"},
@@ -53,7 +53,7 @@ ARROWS: dict[str, set[str]] = {
     "daemon": FOUNDATION | {"client"},
     "report": FOUNDATION,
     "doctor": FOUNDATION,
-    "cli": FOUNDATION | {"client", "report", "doctor", "worker", "sharding"},
+    "cli": FOUNDATION | {"client", "report", "doctor", "worker", "sharding", "variability"},
     "__main__": {"cli"},
     "boundscope_app": {
         "protocol",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats  # type: ignore[import-untyped]
 
 ALPHA = 1e-9
 LEVEL = ALPHA / 2
@@ -46,6 +45,8 @@ class Cells:
         self.add(name, float(np.sum((counts - expected) ** 2 / expected)), counts.size - 1)
 
     def limits(self) -> tuple[float, float]:
+        from scipy import stats  # type: ignore[import-untyped]  # a second, which processes for one target need not wait
+
         return (
             float(stats.chi2.ppf(LEVEL / 2, self.freedom)),
             float(stats.chi2.isf(LEVEL / 2, self.freedom)),

@@ -60,32 +60,35 @@ def down(count: int = DRAWS, operation: int = 0, first: int = 0, **key: int) -> 
     return (cast(np.full(count, -1 - 2.0**-30), how, operation=operation, first=first) < -1) - 0.5
 
 
-DRAW: dict[str, tuple[Callable[..., Floats], float]] = {
-    "sr": (half_up, 0.25),
-    "sr in float64": (quarter_up, 3 / 16),
-    "ud": (towards_zero, 0.25),
-    "rr": (down, 0.25),
+# The variance of a draw, and a seed of its own: cells must not share random words.
+DRAW: dict[str, tuple[Callable[..., Floats], float, int]] = {
+    "sr": (half_up, 0.25, 10_000),
+    "sr in float64": (quarter_up, 3 / 16, 20_000),
+    "ud": (towards_zero, 0.25, 30_000),
+    "rr": (down, 0.25, 40_000),
 }
 
-OTHER_KEYS: list[dict[str, int]] = [
-    *({"seed": 5 + n} for n in (1, 2, 255, 2**32, 2**63)),
-    *({"sample": n} for n in (1, 2, 255, 2**32, 2**63)),
-    *({"operation": n} for n in (1, 2, 255, 256, 2**32, 2**55)),
-    {"seed": 6, "sample": 1},
-    {"seed": 0, "sample": 5},
-    {"first": DRAWS},
-    {"first": 2**40},
-    {"first": 2**63},
-]
+
+def other_keys(seed: int) -> list[dict[str, int]]:
+    return [
+        *({"seed": seed + n} for n in (1, 2, 255, 2**32, 2**63)),
+        *({"sample": n} for n in (1, 2, 255, 2**32, 2**63)),
+        *({"operation": n} for n in (1, 2, 255, 256, 2**32, 2**55)),
+        {"seed": seed + 1, "sample": 1},
+        {"seed": 0, "sample": seed},
+        {"first": DRAWS},
+        {"first": 2**40},
+        {"first": 2**63},
+    ]
 
 
 @pytest.fixture(scope="module")
 def found() -> Cells:
     found = Cells()
-    for name, (draw, variance) in DRAW.items():
-        _compare_keys(found, name, draw, variance)
-        _compare_places(found, name, draw(16 * DRAWS, seed=77), variance)
-        _one_element_under_many_keys(found, name, draw, variance)
+    for name, (draw, variance, seed) in DRAW.items():
+        _compare_keys(found, name, draw, variance, seed)
+        _compare_places(found, name, draw(16 * DRAWS, seed=seed + 1000), variance)
+        _one_element_under_many_keys(found, name, draw, variance, seed + 2000)
     _compare_modes_and_operations(found)
     _compare_rows(found)
     _compare_stages(found)
@@ -94,10 +97,10 @@ def found() -> Cells:
     return found
 
 
-def _compare_keys(found: Cells, name: str, draw: Callable[..., Floats], variance: float) -> None:
-    here = draw(seed=5)
-    for other in OTHER_KEYS:
-        found.correlation(f"{name}, {other}", here, draw(**{"seed": 5, **other}), variance)
+def _compare_keys(found: Cells, name: str, draw: Callable[..., Floats], variance: float, seed: int) -> None:
+    here = draw(seed=seed)
+    for other in other_keys(seed):
+        found.correlation(f"{name}, {other}", here, draw(**{"seed": seed, **other}), variance)
 
 
 def _compare_places(found: Cells, name: str, long: Floats, variance: float) -> None:
@@ -123,11 +126,11 @@ def _spread(sums: Floats, variance: float) -> float:
 
 
 def _one_element_under_many_keys(
-    found: Cells, name: str, draw: Callable[..., Floats], variance: float
+    found: Cells, name: str, draw: Callable[..., Floats], variance: float, seed: int
 ) -> None:
     count = 4096
     for part in ("seed", "sample", "operation"):
-        drawn = np.array([draw(1, **{"seed": 9, part: 1000 + number})[0] for number in range(count)])
+        drawn = np.array([draw(1, **{"seed": seed, part: seed + number})[0] for number in range(count)])
         found.add(f"{name}, by {part}", float(drawn.sum()) ** 2 / (count * variance))
         found.correlation(f"{name}, neighbours by {part}", drawn[:-1], drawn[1:], variance)
 
@@ -166,7 +169,7 @@ def _compare_rows(found: Cells) -> None:
         a = np.zeros((rows, depth), np.float32)
         a[:, -1] = 1
         b = np.full((depth, 16), 2.0**-24, np.float32)
-        how = rounding("sr", seed=31, threads=1)
+        how = rounding("sr", seed=31 + depth, threads=1)
         up = (matmul(a, b, how, bias=np.ones(16, np.float32)) > 1) - 0.5
         for lag in (1, 2, 4, 8, 64, 256):
             name = f"{lag} rows of {depth} steps apart"
@@ -189,7 +192,7 @@ def _every_step_of_a_product(found: Cells) -> None:
         for depth in (64, 200):
             a = np.zeros((256, depth), dtype)
             b = np.zeros((depth, 32), dtype)
-            how = rounding("ud", seed=51, threads=1)
+            how = rounding("ud", seed=depth, sample=precision, threads=1)
             walk = matmul(a, b, how, bias=np.full(32, 1.5, dtype)) - 1.5
             found.add(
                 f"walk of {depth}, {precision} bits", _spread(walk.ravel() * 2.0 ** (precision - 1), depth)
@@ -199,8 +202,8 @@ def _every_step_of_a_product(found: Cells) -> None:
 def _underflow(found: Cells) -> None:
     """1.25 * 2^-151 is 5/16 of the smallest float32: products that underflow are perturbed too."""
     tiny = np.full(DRAWS, 1.25 * 2.0**-100, np.float32)
-    for mode, chance in (("sr", 5 / 16), ("rr", 0.5)):
-        how = rounding(mode, seed=61, threads=1)  # type: ignore[arg-type]
+    for seed, mode, chance in ((61, "sr", 5 / 16), (62, "rr", 0.5)):
+        how = rounding(mode, seed=seed, threads=1)  # type: ignore[arg-type]
         product = multiply(tiny, 2.0**-51, how)
         assert set(np.unique(product).tolist()) == {0.0, 2.0**-149}
         found.binomial(f"underflow, {mode}", int(np.count_nonzero(product)), DRAWS, chance)
@@ -214,7 +217,7 @@ def test_draws_are_independent(found: Cells) -> None:
 def test_a_dependence_would_be_found(found: Cells) -> None:
     """One lane that repeats another in a tenth of the draws."""
     found = copy.deepcopy(found)
-    groups = half_up(16 * DRAWS, seed=77).reshape(-1, GROUP)
+    groups = half_up(16 * DRAWS, seed=78).reshape(-1, GROUP)
     other = groups[:, 5].copy()
     other[::10] = groups[::10, 4]
     found.correlation("a lane that repeats", groups[:, 4], other, 0.25)

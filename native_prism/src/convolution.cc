@@ -189,7 +189,7 @@ class Convolver {
     for (std::int64_t group = 0; group < c_.groups; ++group) {
       const std::int64_t first_channel = group * out_group_;
       const std::int64_t lane_group = first_channel / kGroup;
-      const Windows<T> windows(from + group * in_group_ * in_plane_, image_stride, plan_, phase, packed.offsets);
+      const WindowSource<T> windows(from + group * in_group_ * in_plane_, image_stride, plan_, phase, packed.offsets);
       const PackedWeights<T> weights(packed.weights.data() + lane_group * packed.depth * kGroup, packed.depth);
       product.a = &windows;
       product.b = &weights;

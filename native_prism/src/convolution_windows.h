@@ -32,10 +32,10 @@ void CopyRun(const T* from, std::int64_t distance, const std::int64_t* offsets, 
 // Lines are the output positions of one phase in one image after another, steps the offsets given. (im2col, Chellapilla,
 // Puri and Simard 2006, without the matrix.)
 template <class T>
-class Windows final : public Source<T> {
+class WindowSource final : public Source<T> {
  public:
   // `padded` is the first image's first channel of the group; `offsets` are the steps' places after a position's own.
-  Windows(const T* padded, std::int64_t image_stride, const Plan& plan, const Phase& phase,
+  WindowSource(const T* padded, std::int64_t image_stride, const Plan& plan, const Phase& phase,
           const std::vector<std::int64_t>& offsets)
       : padded_(padded), image_stride_(image_stride), plan_(plan), phase_(phase), offsets_(offsets) {}
 

@@ -40,12 +40,14 @@ def windows(draw: st.DrawFn) -> Windows:
         [draw(st.integers(-window, full)) for full, window in zip(sizes, size, strict=True)]
         for _ in range(rows)
     ]
-    return Windows(shape, torch.tensor(corners), size)
+    which = draw(st.none() | st.lists(st.integers(0, rows - 1), min_size=1, max_size=6))
+    return Windows(shape, torch.tensor(corners), size, None if which is None else torch.tensor(which))
 
 
 def _block(support: Windows, seed: int = 0) -> Block:
     generator = torch.Generator().manual_seed(seed)
-    rows = torch.randn(len(support.corners), support.shape[1], *support.size, generator=generator)
+    count = len(support.corners if support.which is None else support.which)
+    rows = torch.randn(count, support.shape[1], *support.size, generator=generator)
     return Block(support.inside(rows), support)
 
 
@@ -68,7 +70,7 @@ def test_blocks_on_different_windows_add_as_whole_rows_do(support: Windows, data
     if data.draw(st.booleans()):  # each row its own way
         moved = moved * torch.arange(len(support.corners))[:, None]
     size = tuple(data.draw(st.integers(1, 3)) for _ in support.size)
-    a, b = _block(support), _block(Windows(support.shape, support.corners + moved, size), 1)
+    a, b = _block(support), _block(Windows(support.shape, support.corners + moved, size, support.which), 1)
     torch.testing.assert_close(added(a, b).whole(), a.whole() + b.whole())
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,13 +15,12 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.relaxation import Lines, dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
-from boundscope.bounds.steps import LineStep, SlopeStep, Spread
+from boundscope.bounds.steps import LineStep, SlopeStep, Spread, row_slices
 from boundscope.bounds.support import Block, Elements, Support, added
 from boundscope.network.graph import Node
 
 # Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
 HALVED = 2.0**-960
-SLICE_ELEMENTS = 1 << 17
 LEAST_SAFE = 2.0**-900  # a radius from here on is far from what halving loses
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 Blocks = dict[str, Block]
@@ -327,7 +326,7 @@ class BackwardPass:
         # The sums' errors are relative to |coefficients|·(|shift| + radius); the shift itself is rounded once.
         whole = shift.abs() + radius + HALVED if shifted or halved else None
         values, magnitudes = [], []
-        for rows in _slices(flat):
+        for rows in row_slices(flat):
             part = flat[rows].double()
             absolute = part.abs()
             spread = _sum(absolute, _of(radius, rows))
@@ -361,12 +360,6 @@ def _met(block: Block, values: Tensor) -> Tensor:
 
 def _sum(flat: Tensor, values: Tensor) -> Tensor:
     return flat @ values if values.dim() == 1 else (flat * values).sum(1)
-
-
-def _slices(flat: Tensor) -> Iterator[slice]:
-    """A few rows after another, so that their float64 copies stay in the cache."""
-    step = max(1, SLICE_ELEMENTS // max(1, flat.shape[1]))
-    return (slice(first, first + step) for first in range(0, len(flat), step))
 
 
 def _of(values: Tensor, rows: slice) -> Tensor:

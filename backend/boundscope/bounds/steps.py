@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import Tensor
 
 from boundscope.bounds.operators.relaxation import Backward, Lines, dot, per_row
 from boundscope.bounds.support import Elements, Support, Windows
+
+SLICE_ELEMENTS = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -155,7 +158,15 @@ class Spread(torch.autograd.Function):
 
 
 def _weighed(rows: Tensor, vector: Tensor) -> Tensor:
-    """Σ rows·vector in float64, [R]; the vector is [*S] or of each row's own."""
+    """Σ rows·vector in float64, [R]; the vector is [*S], or of each row's own in the rows' dtype."""
     if vector.dim() < rows.dim():
-        return per_row(rows).double() @ vector.flatten()
+        flat, values = per_row(rows), vector.flatten()
+        sums = [flat[part].double() @ values for part in row_slices(flat)]
+        return sums[0] if len(sums) == 1 else torch.cat(sums)
     return dot(rows, vector)
+
+
+def row_slices(flat: Tensor) -> Iterator[slice]:
+    """A few rows [R, k] after another, so that their float64 copies stay in the cache."""
+    step = max(1, SLICE_ELEMENTS // max(1, flat.shape[1]))
+    return (slice(first, first + step) for first in range(0, len(flat), step))

@@ -47,12 +47,14 @@ class Elements(Support):
 class Windows(Support):
     """A window for each row in a tensor of shape (1, C, *spatial); coefficients are [R, C, *size].
 
-    `corners` [R, axes] int64 may lie outside: what a window shows beyond the tensor is zero.
+    `corners` [P, axes] int64 of the P different windows may lie outside: what a window shows beyond the tensor is
+    zero. Row r has window `which[r]`; None: each row has its own, in order.
     """
 
     shape: tuple[int, ...]
     corners: Tensor
     size: tuple[int, ...]
+    which: Tensor | None = None
 
     @cached_property
     def _pads(self) -> tuple[list[int], list[int]]:
@@ -82,24 +84,24 @@ class Windows(Support):
             padded = padded.unfold(1 + axis, size, 1)
         return padded.permute(*range(1, 1 + axes), 0, *range(1 + axes, 1 + 2 * axes))
 
+    def _seen(self, values: Tensor) -> Tensor:
+        """What each row's window shows of values [C, *spatial]: [R, C, *size]."""
+        each = self._views(self._padded(values))[self._index]
+        return each if self.which is None else each.index_select(0, self.which)
+
     def take(self, values: Tensor) -> Tensor:
-        return self._views(self._padded(values.reshape(self.shape[1:])))[self._index]
+        return self._seen(values.reshape(self.shape[1:]))
 
     def take_all(self, values: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """`take` of several values of one dtype, together."""
         stacked = torch.cat([value.reshape(self.shape[1:]) for value in values])
-        taken = self._views(self._padded(stacked))[self._index]
-        return torch.split(taken, self.shape[1], dim=1)
+        return torch.split(self._seen(stacked), self.shape[1], dim=1)
 
     def inside(self, rows: Tensor) -> Tensor:
         """The coefficients with zeros where a window sticks out."""
         if not any(map(any, self._pads)):
             return rows
-        return rows * self.take_plane(rows.new_ones(self.shape[2:]))
-
-    def take_plane(self, values: Tensor) -> Tensor:
-        """The values [*spatial], the same for all channels: [R, 1, *size]."""
-        return self._views(self._padded(values[None]))[self._index]
+        return rows * self._seen(rows.new_ones(1, *self.shape[2:]))
 
     def whole(self, rows: Tensor) -> Tensor:
         before, after = self._pads
@@ -110,7 +112,8 @@ class Windows(Support):
         index = [torch.arange(count, device=rows.device).reshape(-1, *[1] * axes)]
         for axis, size in enumerate(self.size):
             steps = torch.arange(size, device=rows.device).reshape(-1, *[1] * (axes - axis - 1))
-            index.append(self._index[axis].reshape(-1, *[1] * axes) + steps)
+            first = self._index[axis] if self.which is None else self._index[axis][self.which]
+            index.append(first.reshape(-1, *[1] * axes) + steps)
         full[tuple(index)] = rows.movedim(1, -1)
         inner = [slice(b, b + size) for b, size in zip(before, self.shape[2:], strict=True)]
         return full[(slice(None), *inner)].movedim(-1, 1).reshape(count, *self.shape)
@@ -123,6 +126,8 @@ class Windows(Support):
     def joined(self, other: Windows) -> tuple[Windows, list[int], list[int]] | None:
         """Windows that hold those of both, and the pads (as F.pad takes them) that bring each one's coefficients
         there; None where the rows differ in how theirs lie to each other."""
+        if self.which is not other.which:
+            return None
         shift = other.corners - self.corners
         if len(shift) > 1 and not bool((shift == shift[0]).all()):
             return None
@@ -133,7 +138,7 @@ class Windows(Support):
             mine.append((-low, high - self.size[axis]))
             others.append((step - low, high - step - other.size[axis]))
         corners = self.corners + shift[0].clamp(max=0)
-        return Windows(self.shape, corners, tuple(size)), _torch_pads(mine), _torch_pads(others)
+        return Windows(self.shape, corners, tuple(size), self.which), _torch_pads(mine), _torch_pads(others)
 
 
 def _torch_pads(pairs: Sequence[tuple[int, int]]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -86,13 +87,16 @@ class ConvRule(Rule[Conv]):
         carried = F.pad(carried, [trim for pair in reversed(trims) for trim in pair])
         return (carried.reshape(coefficients.shape[0], *shape), None, None)
 
-    def _windows(self, view: NodeView[Conv], places: Tensor, size: tuple[int, ...]) -> Windows:
-        """What windows of `size` at these places [R, axes] of the output look at in the input."""
+    def _windows(
+        self, view: NodeView[Conv], places: Tensor, size: tuple[int, ...], which: Tensor | None
+    ) -> Windows:
+        """What windows of `size` at these places [P, axes] of the output look at in the input; row r is at place
+        `which[r]`."""
         op = view.op
         begins, _ = split_pads(op.pads)
         corners = places * places.new_tensor(op.strides) - places.new_tensor(begins)
         reached = _reached(size, self._weight(view), op)
-        return Windows(tuple(view.interval(0).lower.shape), corners, reached)
+        return Windows(tuple(view.interval(0).lower.shape), corners, reached, which)
 
     def _carried(self, view: NodeView[Conv], rows: Tensor) -> Tensor:
         """Transposed convolution of rows [R, C, *size], to as far as they reach."""
@@ -104,7 +108,7 @@ class ConvRule(Rule[Conv]):
         support = block.support
         if not isinstance(support, Windows):
             return None
-        windows = self._windows(view, support.corners, support.size)
+        windows = self._windows(view, support.corners, support.size, support.which)
         if windows.share > WINDOW_SHARE:
             return None
         return (Block(windows.inside(self._carried(view, block.rows)), windows), None, None)
@@ -116,9 +120,12 @@ class ConvRule(Rule[Conv]):
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
-        channel, *place = torch.unravel_index(elements, view.output_shapes[0][1:])
-        axes = len(place)
-        windows = self._windows(view, torch.stack(place, dim=1), (1,) * axes)
+        spatial = view.output_shapes[0][2:]
+        axes, plane = len(spatial), math.prod(spatial)
+        channel = elements // plane
+        places, which = torch.unique(elements % plane, return_inverse=True)
+        place = torch.stack(torch.unravel_index(places, spatial), dim=1)
+        windows = self._windows(view, place, (1,) * axes, which)
         if op.group == 1 and all(dilation == 1 for dilation in op.dilations):
             rows = weight[channel]
         else:

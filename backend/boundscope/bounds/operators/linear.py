@@ -26,12 +26,13 @@ def midpoint(interval: Interval) -> tuple[Tensor, Tensor]:
 
 
 INNER_BLOCK = 512
+LONGEST_SUM = 768  # taken in one piece
 
 
 def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
     """rows @ matrix, long sums in blocks of INNER_BLOCK products: of float32, they may then be off by less."""
     inner = matrix.shape[0]
-    if inner <= 2 * INNER_BLOCK:
+    if inner <= LONGEST_SUM:
         return rows @ matrix
     total = rows[:, :INNER_BLOCK] @ matrix[:INNER_BLOCK]
     for first in range(INNER_BLOCK, inner, INNER_BLOCK):
@@ -42,7 +43,7 @@ def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
 
 def blocked_terms(inner: int) -> int:
     """How many roundings meet one product of such a sum."""
-    return inner if inner <= 2 * INNER_BLOCK else INNER_BLOCK + -(-inner // INNER_BLOCK)
+    return inner if inner <= LONGEST_SUM else INNER_BLOCK + -(-inner // INNER_BLOCK)
 
 
 @bounds(Gemm)

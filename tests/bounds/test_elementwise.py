@@ -447,9 +447,9 @@ def test_a_clamp_written_as_max_then_min_is_bounded_exactly(tmp_path: Path) -> N
 
 def test_bends_of_the_gated_functions_lie_where_the_curvature_changes() -> None:
     """The envelopes trust these constants; at each the second difference changes its sign."""
-    from boundscope.bounds.operators.smooth import GeluCurve, MishCurve, TanhGeluCurve
+    from boundscope.bounds.operators.smooth import GeluCurve, MishCurve, SiluCurve, TanhGeluCurve
 
-    for curve in (GeluCurve(), TanhGeluCurve(), MishCurve()):
+    for curve in (GeluCurve(), TanhGeluCurve(), MishCurve(), SiluCurve()):
         for bend, curving_up_after in ((curve.left, True), (curve.right, False)):
             x = torch.tensor([bend - 1e-4, bend + 1e-4], dtype=torch.float64)
             step = 1e-5

@@ -10,6 +10,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+from onnx import helper
 
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.alpha import AlphaSettings
@@ -24,6 +25,7 @@ from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WholeWeights
 from boundscope.worker.files import JobFiles
 from boundscope.worker.verify import run_verify
+from support.enclosure import network_of
 from support.jobs import ref
 from support.models import box_property, mlp
 
@@ -178,3 +180,33 @@ def test_memory_is_flat_over_a_hundred_runs(tmp_path: Path) -> None:
         once()
     gc.collect()
     assert process.memory_info().rss < 1.05 * before
+
+
+def test_planes_of_each_rows_own_are_counted_as_slopes(tmp_path: Path) -> None:
+    """A product's two planes have three numbers a row and element each: more than the rows and the parameters."""
+    random = np.random.default_rng(0)
+    width, outputs = 400, 32
+    constants = {
+        "A": random.standard_normal((width, 6)).astype(np.float32),
+        "B": random.standard_normal((width, 6)).astype(np.float32),
+        "C": random.standard_normal((outputs, width)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "A"], ["a"], transB=1),
+        helper.make_node("Gemm", ["x", "B"], ["b"], transB=1),
+        helper.make_node("Mul", ["a", "b"], ["p"]),
+        helper.make_node("Gemm", ["p", "C"], ["y"], transB=1),
+    ]
+    network = network_of(tmp_path, nodes, 6, constants)
+    run = Run(network)
+    small = Box(("-1",) * 6, ("1",) * 6, np.full(6, -1.0), np.full(6, 1.0))
+    rows = [
+        LinearConstraint(np.array([row]), np.array([1.0]), bound=Fraction(10**6)) for row in range(outputs)
+    ]
+    context = run.engine.context(small, Method.CROWN)
+    run.engine.margins(context, rows, Method.CROWN)
+    assert run.ledger.peaks(0).by_category["slopes"] == 0
+    run.engine.margins(context, rows, Method.ALPHA_CROWN)
+    assert run.ledger.peaks(0).by_category["slopes"] >= 6 * 8 * outputs * width
+    gc.collect()
+    assert run.ledger.sample(0.0).by_category["slopes"] == 0

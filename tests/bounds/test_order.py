@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from boundscope.bounds import BoundEngine
 from boundscope.network.graph import Network
-from boundscope.network.lowering import with_differences
+from boundscope.network.lowering import lowered
 from boundscope.network.operators.activation import Softmax
 from boundscope.network.operators.order import ArgMaxOfDifferences
 from boundscope.properties.types import LinearConstraint
@@ -92,9 +92,9 @@ def test_what_logits_share_cancels(
 
 def test_a_softmax_of_other_groups_stays(tmp_path: Path) -> None:
     """Over another axis than the ArgMax it does not keep the order of what is compared."""
-    other = with_differences(pixels(tmp_path, *alike(2), axis=2))
+    other = lowered(pixels(tmp_path, *alike(2), axis=2))
     assert any(isinstance(node.op, Softmax) for node in other.nodes)
-    same = with_differences(pixels(tmp_path, *alike(2)))
+    same = lowered(pixels(tmp_path, *alike(2)))
     assert not any(isinstance(node.op, Softmax) for node in same.nodes)
     assert sum(isinstance(node.op, ArgMaxOfDifferences) for node in same.nodes) == 1
 
@@ -126,7 +126,7 @@ def test_values_lie_inside(
         weights[4:8:2] = weights[:4:2]
     network = pixels(tmp_path, weights, np.zeros(classes * 4), softmax=softmax, axis=axis)
     centre = random.standard_normal(3).astype(np.float32).astype(np.float64)
-    assert_holds(with_differences(network), centre - radius, centre + radius, method, arithmetic, seed=seed)
+    assert_holds(lowered(network), centre - radius, centre + radius, method, arithmetic, seed=seed)
 
 
 @pytest.mark.parametrize("arithmetic", list(Arithmetic))
@@ -158,4 +158,4 @@ def test_many_classes_are_compared_by_their_intervals(tmp_path: Path) -> None:
     """Pairs grow with the square of the classes: beyond a number of these the ArgMax stays as it is."""
     nodes = [N("ArgMax", ["x"], ["i"], axis=1), N("Cast", ["i"], ["y"], to=FLOAT)]
     network = network_of(tmp_path, nodes, 40)
-    assert [node.op.onnx_type for node in with_differences(network).nodes] == ["ArgMax", "Cast"]
+    assert [node.op.onnx_type for node in lowered(network).nodes] == ["ArgMax", "Cast"]

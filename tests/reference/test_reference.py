@@ -346,7 +346,8 @@ def test_a_misread_network_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
     constants["W1"] = constants["W1"] * 1.5
     other = ReferenceEngine(dataclasses.replace(network, constants=constants))
     other.bounds(case.box, constraints, Method.IBP)
-    mixed = (engine._bounded[False][0], other._bounded[False][1])
-    monkeypatch.setattr(engine, "_module", lambda patches: mixed)
+    as_matrices = (False, False)
+    mixed = (engine._bounded[as_matrices][0], other._bounded[as_matrices][1])
+    monkeypatch.setattr(engine, "_module", lambda *form: mixed)
     with pytest.raises(BoundscopeError, match="misreads this network"):
         engine.bounds(case.box, constraints, Method.IBP)

@@ -13,7 +13,7 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext, Charge, NodeFacts
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
-from boundscope.bounds.operators.relaxation import Lines, dot, per_row
+from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.bounds.steps import LineStep, SlopeStep, Spread, row_slices
 from boundscope.bounds.support import Block, Elements, Support, added
@@ -187,6 +187,7 @@ class BackwardPass:
             with context.view(node) as view:
                 relaxation = context.rule(node).relax(view, theta.to(torch.float64))
             local = relaxation.about(references, context.references[name])
+            self._count(relaxation)
         if local is not None:
             whole, constant = local.to(self._dtype).through(rows)
             total.add(constant)
@@ -229,6 +230,13 @@ class BackwardPass:
             return whole
         taken: LineStep = self._kept_of(facts, "lines", support, lambda: whole.on(support))
         return taken
+
+    def _count(self, relaxation: Relaxation) -> None:
+        """Planes of each row's own are as large as rows; autograd keeps those of a search pass as long as it lives."""
+        for tensor in relaxation.tensors():
+            self._context.ledger.hold(tensor, "slopes")
+            if not self._rigorous:
+                self._kept.append(tensor)
 
     def _to_distance(self, name: str, block: Block, total: _Total) -> None:
         """Make rows that are functions of a tensor's values functions of its distance from the reference point."""

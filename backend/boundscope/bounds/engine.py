@@ -25,7 +25,7 @@ from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
-from boundscope.network.lowering import with_differences
+from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
 from boundscope.sharding.ranks import RankGroup
@@ -76,7 +76,7 @@ class BoundEngine:
             precision: `mixed` carries the rows of hidden layers in float32, where the network's weights are float32
                 numbers, and counts that rounding; margins are float64 always.
         """
-        self.network = with_differences(network)
+        self.network = lowered(network)
         self.weights = weights
         self.ledger = ledger
         self.model = RoundingModel.of(arithmetic)

@@ -1,7 +1,8 @@
-"""Networks rewritten for bounds: an ArgMax is decided by the differences of what it compares.
+"""Networks rewritten for bounds: what several nodes share is lost where each is bounded alone.
 
-Bounds of two elements one by one forget what the elements have in common; the bound of their difference does not.
-A Softmax in between is left out, for it keeps the order.
+An ArgMax is decided by the differences of what it compares: bounds of two elements one by one forget what the elements
+have in common; the bound of their difference does not. A Softmax in between is left out, for it keeps the order. A
+product of x and sigmoid(x) becomes one function of x.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import math
 import torch
 
 from boundscope.network.graph import Network, Node, TensorInfo
-from boundscope.network.operators.activation import LogSoftmax, Softmax
+from boundscope.network.operators.activation import LogSoftmax, Sigmoid, Softmax
+from boundscope.network.operators.arithmetic import Mul
+from boundscope.network.operators.fused import Silu
 from boundscope.network.operators.movement import Gather, Slice
 from boundscope.network.operators.order import ArgMaxOfDifferences, Differences
 from boundscope.network.operators.reduction import ArgMax
@@ -25,21 +28,36 @@ _MOVES = (Flatten, Gather, Identity, Reshape, Slice, Squeeze, Transpose, Unsquee
 ORDER_GAP = 2.0**-16
 
 
-def with_differences(network: Network) -> Network:
+def lowered(network: Network) -> Network:
     """The same network with every ArgMax of up to MOST_ELEMENTS elements in two nodes, the differences of all pairs
-    and what they decide. Names of tensors stay; nodes that nothing reads any more are gone."""
-    if not any(isinstance(node.op, ArgMax) for node in network.nodes):
-        return network
+    and what they decide, and every x·sigmoid(x) in one. Names of tensors stay; nodes that nothing reads any more are
+    gone."""
     tensors = dict(network.tensors)
     nodes: list[Node] = []
     for node in network.nodes:
-        nodes += _lowered(network, node, tensors) if isinstance(node.op, ArgMax) else [node]
+        if isinstance(node.op, ArgMax):
+            nodes += _decided_by_differences(network, node, tensors)
+        else:
+            nodes.append(_as_silu(network, node) or node)
+    if nodes == list(network.nodes):
+        return network
     live = _live(nodes, {info.name for info in network.outputs})
     by_output = {name: node for node in live for name in node.outputs if name}
     return dataclasses.replace(network, nodes=tuple(live), tensors=tensors, node_by_output=by_output)
 
 
-def _lowered(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> list[Node]:
+def _as_silu(network: Network, node: Node) -> Node | None:
+    """A product of a tensor and its own sigmoid as one node."""
+    if not isinstance(node.op, Mul):
+        return None
+    for x, gate in (node.inputs, node.inputs[::-1]):
+        producer = network.node_by_output.get(gate)
+        if producer is not None and isinstance(producer.op, Sigmoid) and producer.inputs == (x,):
+            return Node(node.name, Silu(), (x,), node.outputs)
+    return None
+
+
+def _decided_by_differences(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> list[Node]:
     op, (name,) = node.op, node.inputs
     assert isinstance(op, ArgMax)
     info = tensors[name]
@@ -64,7 +82,7 @@ def _lowered(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> li
 def _before_softmax(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> tuple[list[Node], float]:
     """Copies of the nodes that move a Softmax's outputs to an ArgMax, on its logits, and the gap that its rounding
     needs; nothing where there is no Softmax, or where the ArgMax compares elements of different groups."""
-    producers = {name: one for one in network.nodes for name in one.outputs}
+    producers = network.node_by_output
     chain: list[Node] = []
     found = producers.get(node.inputs[0])
     while found is not None and isinstance(found.op, _MOVES) and found.inputs[1:] == ():

@@ -71,7 +71,7 @@ class ReferenceEngine:
         """
         self._lirpa = compat.import_auto_lirpa()
         self.network, self.monitor, self.dtype = network, monitor or Monitor(), dtype
-        self._bounded: dict[bool, tuple[NetworkModule, Any]] = {}
+        self._bounded: dict[tuple[bool, bool], tuple[NetworkModule, Any]] = {}
         self._precise: ReferenceEngine | None = None
 
     @property
@@ -167,7 +167,7 @@ class ReferenceEngine:
         for patches in (True, False) if _fits_patches(self.network) else (False,):
             try:
                 with compat.quiet(), _default_dtype(self.dtype):
-                    module, bounded = self._module(patches)
+                    module, bounded = self._module(patches, method is Method.ALPHA_CROWN)
                     lower = _lower(self._lirpa, bounded, self._inputs(box), rows, method, module, hidden)
                     layers = self._layers(module, bounded)
             except BoundscopeError:
@@ -184,16 +184,19 @@ class ReferenceEngine:
         assert failure is not None
         raise self._explained(failure) from failure
 
-    def _module(self, patches: bool) -> tuple[NetworkModule, Any]:
-        if patches not in self._bounded:
+    def _module(self, patches: bool, optimised: bool) -> tuple[NetworkModule, Any]:
+        key = (patches, optimised)
+        if key not in self._bounded:
             module = NetworkModule(self.network, self.dtype)
-            options = compat.bound_options(patches=patches, steps=STEPS, between_steps=self.monitor.check)
+            options = compat.bound_options(
+                patches=patches, steps=STEPS, between_steps=self.monitor.check, optimised=optimised
+            )
             start = tuple(torch.zeros(info.shape, dtype=self.dtype) for info in self.network.inputs)
             bounded = self._lirpa.BoundedModule(
                 module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
             )
-            self._bounded[patches] = (module, bounded)
-        return self._bounded[patches]
+            self._bounded[key] = (module, bounded)
+        return self._bounded[key]
 
     def _inputs(self, box: Box) -> list[Ends]:
         """Lower and upper end of every input in this dtype, rounded outwards."""
@@ -259,7 +262,9 @@ class ReferenceEngine:
             with compat.quiet(), _default_dtype(self.dtype):
                 module = NetworkModule(alone, self.dtype)
                 start = tuple(torch.ones(info.shape, dtype=self.dtype) for info in alone.inputs)
-                options = compat.bound_options(patches=False, steps=1, between_steps=lambda: None)
+                options = compat.bound_options(
+                    patches=False, steps=1, between_steps=lambda: None, optimised=False
+                )
                 bounded = self._lirpa.BoundedModule(
                     module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -51,6 +52,17 @@ def sum_to(rows: Tensor, shape: tuple[int, ...] | torch.Size) -> Tensor:
     return rows.sum(axes, keepdim=True) if axes else rows
 
 
+def _tensors_in(value: object) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from _tensors_in(one)
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from _tensors_in(getattr(value, field.name))
+
+
 class Relaxation:
     """A linear function below and one above each output of a node, wherever its inputs lie in their intervals."""
 
@@ -65,6 +77,10 @@ class Relaxation:
     def to(self, dtype: torch.dtype) -> Relaxation:
         """The same in another floating dtype."""
         raise NotImplementedError
+
+    def tensors(self) -> Iterator[Tensor]:
+        """Every tensor that it holds."""
+        return _tensors_in(self)
 
     def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
         """The lower function's value [*S_out] at a point of the inputs; None where that has no short form."""

@@ -28,6 +28,7 @@ from boundscope.network.operators.activation import (
     Sqrt,
     Tanh,
 )
+from boundscope.network.operators.fused import Silu
 
 INFINITY = math.inf
 
@@ -185,6 +186,17 @@ class MishCurve(_Gated):
         return n / (n + 2.0) + near * torch.sigmoid(near) * 4.0 * ((n + 1.0) / (n + 2.0)) / (n + 2.0)
 
 
+class SiluCurve(_Gated):
+    left, right, bottom = -2.3993572805154677, 2.3993572805154677, -1.2784645427610738
+    terms = 12  # those of the sigmoid, and the product
+
+    def value(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x)
+
+    def slope(self, x: Tensor, *, inner: bool) -> Tensor:
+        return torch.sigmoid(x) * (1.0 + x * torch.sigmoid(-x))
+
+
 class HardSwishCurve(_Gated):
     """x·max(0, min(1, x/6 + 1/2)): a parabola between the kinks at −3 and 3, which both bend down."""
 
@@ -266,6 +278,7 @@ _CURVES: Mapping[type[Operator], Callable[[], Curve]] = {
     HardSwish: HardSwishCurve,
     Log: LogCurve,
     Reciprocal: ReciprocalCurve,
+    Silu: SiluCurve,
 }
 _NEVER_NEGATIVE: Mapping[type[Operator], Callable[[], Curve]] = {
     Exp: ExpCurve,

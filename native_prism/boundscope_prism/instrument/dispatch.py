@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any, TypeAlias
 
 import torch
@@ -90,6 +91,7 @@ class InstrumentMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
 _ROUNDS_COMPLEX = frozenset({"abs", "absolute", "sgn"})
 
 
+@cache
 def _resolve(func: OpOverload) -> tuple[str, Handler]:
     namespace, _, name = func._schema.name.partition("::")
     if _is_view(func):

@@ -36,6 +36,13 @@ struct Scaled {
   VCarrier low;
 };
 
+// An error in other units. A tiny one stays one: the product might underflow, and nothing depends on how tiny it is.
+HWY_INLINE VCarrier InUnits(VCarrier error, VCarrier scale) {
+  const VCarrier scaled = hn::Mul(error, scale);
+  const VCarrier least = hn::Max(hn::Abs(scaled), hn::Set(DCarrier(), 0x1p-100));
+  return hn::IfThenElse(IsZero(error), error, hn::CopySign(least, scaled));
+}
+
 // Of one operation: v as `value`; a number with the sign of e as `error`, zero where v is exact; e `scale` by In; where
 // all of that can be relied on as `ordinary`, and where a zero v is exact as `zero_is_exact`.
 struct WideOfSum {
@@ -48,7 +55,7 @@ struct WideOfSum {
     value = sum.value;
     error = sum.error;
   }
-  HWY_INLINE Scaled In(VCarrier scale) const { return {hn::Mul(error, scale), hn::Zero(DCarrier())}; }
+  HWY_INLINE Scaled In(VCarrier scale) const { return {InUnits(error, scale), hn::Zero(DCarrier())}; }
 };
 
 template <class Operation>
@@ -135,7 +142,9 @@ struct Wide<FmaOperation> {
     const MCarrier zero_product = hn::Or(IsZero(a), IsZero(b));
     ordinary = hn::And(hn::Or(InRange(product, 0x1p-900, 0x1p1000), zero_product), InRange(c, 0, 0x1p1000));
   }
-  HWY_INLINE Scaled In(VCarrier scale) const { return {hn::Mul(error, scale), hn::Mul(low, scale)}; }
+  HWY_INLINE Scaled In(VCarrier scale) const {
+    return {InUnits(error, scale), hn::Xor(low, hn::And(scale, hn::SignBit(DCarrier())))};
+  }
 };
 
 template <>

@@ -92,8 +92,10 @@ Operands<T> MakeOperands(std::size_t count, bool ordinary = false) {
     c = AnyBits<T>(random);
     const auto kind = random() % 8;
     if (ordinary && kind > 2) {
+      // The sixth kind is of all magnitudes whose products are still ordinary.
+      const int spread = kind == 5 ? kTop / 4 : 30;
       for (T* x : {&a, &b, &c}) {
-        *x = std::ldexp(unit(), static_cast<int>(random() % 60) - 30) * (random() % 2 == 0 ? T{1} : T{-1});
+        *x = std::ldexp(unit(), static_cast<int>(random() % static_cast<unsigned>(2 * spread)) - spread) * (random() % 2 == 0 ? T{1} : T{-1});
       }
       if (kind == 3) c = near(a * b, 2 * kBits);
       if (kind == 4) b = near(a, 2 * kBits);
@@ -142,6 +144,27 @@ Operands<T> MakeOperands(std::size_t count, bool ordinary = false) {
       default:
         break;
     }
+  }
+  return in;
+}
+
+// Sums, and sums with products, of which one part is so far below the other that it may only decide a direction.
+template <class T>
+Operands<T> MakeFarOperands(std::size_t count) {
+  std::mt19937_64 random(51);
+  constexpr int kTop = std::numeric_limits<T>::max_exponent;
+  Operands<T> in{Values<T>(count), Values<T>(count), Values<T>(count)};
+  const auto value = [&](double exponent) {
+    const int spread = static_cast<int>(random() % static_cast<unsigned>(kTop / 40 + 1));
+    const T x = std::ldexp(static_cast<T>(1 + static_cast<double>(random() >> 11) * 0x1p-53),
+                           static_cast<int>(exponent * kTop) + spread);
+    return random() % 2 == 0 ? x : -x;
+  };
+  for (std::size_t i = 0; i < count; ++i) {
+    in.a[i] = value(-0.43);
+    in.b[i] = value(i % 2 == 0 ? -0.43 : 0.85);
+    in.c[i] = value(i % 3 == 0 ? 0.85 : 0.2);
+    if (i % 5 == 0) in.c[i] = std::copysign(std::ldexp(T{1}, static_cast<int>(random() % 20)), in.c[i]);
   }
   return in;
 }
@@ -243,11 +266,13 @@ void CheckBits(const Operands<T>& in) {
 void TestFloatBits() {
   CheckBits(MakeOperands<float>(3000));
   CheckBits(MakeOperands<float>(3000, true));
+  CheckBits(MakeFarOperands<float>(1000));
 }
 
 void TestDoubleBits() {
   CheckBits(MakeOperands<double>(1500));
-  CheckBits(MakeOperands<double>(3000, true));
+  CheckBits(MakeOperands<double>(4000, true));
+  CheckBits(MakeFarOperands<double>(1000));
 }
 
 // Results just below, at and just above where a lane's random word begins to carry.

@@ -30,6 +30,7 @@ Place PlaceOf(const LaneRows<T>& lanes, std::int64_t row, const Stream& stream, 
           lanes.stream_row + static_cast<std::uint64_t>(row) * lanes.stream_row_step,
           lanes.stream_row_step,
           lanes.stream_steps,
+          0,
           0};
 }
 

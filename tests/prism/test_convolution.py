@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 import boundscope_prism
-from boundscope_prism import PrismArgumentError, convolution, matmul, rounding
+from boundscope_prism import Mode, PrismArgumentError, convolution, matmul, rounding
 from prism import oracle
 
-MODES = ("rn", "sr", "ud", "rr")
+MODES: tuple[Mode, ...] = ("rn", "sr", "ud", "rr")
 WIDTHS: dict[Any, int] = {np.float32: 32, np.float64: 64}
 TYPES = (np.float32, np.float64)
 SEED, SAMPLE, OPERATION, FIRST_IMAGE = 11, 4, 9, 3
@@ -141,7 +141,7 @@ def stream_row(case: Case, image: int, channel: int, o: tuple[int, ...], size: t
 def element(
     case: Case,
     operands: tuple[NDArray[Any], NDArray[Any], NDArray[Any]],
-    mode: str,
+    mode: Mode,
     precision: int | None,
     index: tuple[int, ...],
     size: tuple[int, ...],
@@ -157,7 +157,7 @@ def element(
     group = channel // out_group
     row = stream_row(case, image, channel, tuple(o), size)
     all_steps = in_group * math.prod(case.weight[2:])
-    total = oracle.bits_of(float(bias[channel]) + 0.0, width)
+    total: int = oracle.bits_of(float(bias[channel]) + 0.0, width)
     for number, step in enumerate(steps_of(case, tuple(o))):
         source = group * in_group + step.channel
         a = 0.0 if step.place is None else float(x[(image, source, *step.place)])
@@ -171,7 +171,7 @@ def element(
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SMALL)
-def test_every_step_is_rounded_as_the_text_says(name: str, mode: str) -> None:
+def test_every_step_is_rounded_as_the_text_says(name: str, mode: Mode) -> None:
     case = SMALL[name]
     rng = np.random.default_rng(2)
     picked: list[tuple[int, ...]] = []
@@ -223,21 +223,24 @@ LARGER = {
 }
 
 
-def torch_result(x: Any, weight: Any, bias: Any, options: dict[str, Any]) -> torch.Tensor:
+def torch_result(
+    operands: tuple[torch.Tensor, torch.Tensor, torch.Tensor], options: dict[str, Any]
+) -> torch.Tensor:
+    """torch's result for (x, weight, bias), in float64."""
     rest = {name: value for name, value in options.items() if name != "transposed"}
     names = {
         3: ("conv1d", "conv_transpose1d"),
         4: ("conv2d", "conv_transpose2d"),
         5: ("conv3d", "conv_transpose3d"),
     }
-    call = getattr(torch.nn.functional, names[x.ndim]["transposed" in options])
-    result: torch.Tensor = call(x, weight, bias, **rest)
+    call = getattr(torch.nn.functional, names[operands[0].ndim]["transposed" in options])
+    result: torch.Tensor = call(*(operand.double() for operand in operands), **rest)
     return result
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", LARGER)
-def test_larger_ones_stay_within_the_rounding_bound_of_torch_in_float64(name: str, mode: str) -> None:
+def test_larger_ones_stay_within_the_rounding_bound_of_torch_in_float64(name: str, mode: Mode) -> None:
     """n roundings with relative errors up to u are off by at most (1 + u)**n - 1 of the sum of magnitudes."""
     peer = LARGER[name]
     generator = torch.Generator().manual_seed(5)
@@ -245,10 +248,9 @@ def test_larger_ones_stay_within_the_rounding_bound_of_torch_in_float64(name: st
     channels = peer.weight[1] * peer.options.get("groups", 1) if transposed else peer.weight[0]
     x, weight, bias = (torch.randn(s, generator=generator) for s in (peer.x, peer.weight, (channels,)))
     result = convolution(x, weight, rounding(mode, seed=3), bias=bias, **peer.options)
-    wide = [tensor.double() for tensor in (x, weight, bias)]
-    expected = torch_result(*wide, peer.options)
+    expected = torch_result((x, weight, bias), peer.options)
     assert result.shape == expected.shape
-    magnitudes = torch_result(*(tensor.abs() for tensor in wide), peer.options)
+    magnitudes = torch_result((x.abs(), weight.abs(), bias.abs()), peer.options)
     unit = {"rn": 2.0**-24, "sr": 2.0**-23, "ud": 3 * 2.0**-24, "rr": 2.0**-23}[mode]
     steps = peer.weight[0 if transposed else 1] * math.prod(peer.weight[2:])
     bound = (math.expm1(steps * math.log1p(unit)) + 1e-12) * magnitudes
@@ -288,7 +290,7 @@ def test_up_down_moves_a_sum_at_the_zeros_of_the_padding_too() -> None:
 
 @pytest.mark.parametrize("name", ["2-D", "1x1 on single positions", "groups", "depthwise", "transposed"])
 @pytest.mark.parametrize("mode", MODES)
-def test_bits_do_not_depend_on_threads_or_the_split_of_the_batch(mode: str, name: str) -> None:
+def test_bits_do_not_depend_on_threads_or_the_split_of_the_batch(mode: Mode, name: str) -> None:
     peer = LARGER[name]
     rng = np.random.default_rng(8)
     x = np.concatenate([rng.standard_normal(peer.x).astype(np.float32)] * 3)
@@ -344,7 +346,7 @@ def test_every_target_gives_the_same_bits() -> None:
 
 @pytest.mark.parametrize("groups", [1, 6])
 @pytest.mark.parametrize("mode", MODES)
-def test_nan_and_infinities_reach_the_outputs_that_see_them(mode: str, groups: int) -> None:
+def test_nan_and_infinities_reach_the_outputs_that_see_them(mode: Mode, groups: int) -> None:
     x = np.zeros((1, 6, 7, 7), np.float32)
     x[0, 2, 3, 3], x[0, 4, 0, 6] = np.nan, np.inf
     weight = np.ones((6, 6 // groups, 3, 3), np.float32)

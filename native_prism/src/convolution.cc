@@ -218,9 +218,15 @@ class Convolver {
       }
       return;
     }
-    for (std::int64_t i = 0; i < count; ++i, sums += width) {
-      for (std::int64_t l = 0; l < channels; ++l) to[walk.place() + l * out_plane_] = sums[l];
-      walk.Advance(1);
+    for (std::int64_t done = 0; done < count;) {
+      const std::int64_t run = std::min(walk.run(), count - done);
+      for (std::int64_t l = 0; l < channels; ++l) {
+        T* const channel = to + walk.place() + l * out_plane_;
+        const T* const from = sums + done * width + l;
+        for (std::int64_t i = 0; i < run; ++i) channel[i * walk.step()] = from[i * width];
+      }
+      walk.Advance(run);
+      done += run;
     }
   }
 
@@ -287,9 +293,10 @@ class Convolver {
       for (std::int64_t position = begin; position < end; position += kRowsTogether) {
         const std::int64_t rows = std::min(kRowsTogether, end - position);
         const std::int64_t padded_rows = (rows + kLaneRows - 1) / kLaneRows * kLaneRows;
-        for (std::int64_t r = 0; r < padded_rows; ++r) {
-          bases[static_cast<std::size_t>(r)] = r < rows ? walk.place() * kGroup : bases[static_cast<std::size_t>(r - 1)];
-          if (r < rows) walk.Advance(1);
+        bases.fill(walk.place() * kGroup);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          bases[static_cast<std::size_t>(r)] = walk.place() * kGroup;
+          walk.Advance(1);
         }
         LaneRows<T> lanes;
         lanes.inputs = inputs;

@@ -14,7 +14,8 @@ using Axes = Convolution::Axes;
 
 inline std::int64_t Volume(const Axes& axes) { return axes[0] * axes[1] * axes[2]; }
 
-// One kernel position: its number in the kernel and where its input lies in a padded channel, from a position's own place.
+// One kernel position: its number in the kernel, and where its input lies in a padded channel from a position's own
+// place.
 struct Tap {
   std::int64_t kernel;
   std::int64_t offset;
@@ -40,8 +41,6 @@ struct Plan {
   Axes padded{};
   std::int64_t phase_count = 1;
   std::vector<Phase> phases;
-
-  bool pads(const Convolution& convolution) const { return padded != convolution.input; }
 };
 
 Plan MakePlan(const Convolution& convolution);

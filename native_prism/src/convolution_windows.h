@@ -29,8 +29,8 @@ void CopyRun(const T* from, std::int64_t distance, const std::int64_t* offsets, 
   }
 }
 
-// Lines are the output positions of one phase in one image after another, steps the offsets given. (im2col, Chellapilla,
-// Puri and Simard 2006, without the matrix.)
+// Lines are the output positions of one phase in one image after another, steps the offsets given: the rows of im2col
+// (Chellapilla, Puri and Simard, "High performance convolutional neural networks for document processing", 2006).
 template <class T>
 class WindowSource final : public Source<T> {
  public:
@@ -77,8 +77,9 @@ class WindowSource final : public Source<T> {
                   To* to) {
     using Copy = void (*)(const T*, std::int64_t, const std::int64_t*, int, int, To*);
     static constexpr Copy kCopies[kLongestRun] = {
-        CopyRun<1, T, To>, CopyRun<2, T, To>, CopyRun<3, T, To>,  CopyRun<4, T, To>,  CopyRun<5, T, To>,  CopyRun<6, T, To>,
-        CopyRun<7, T, To>, CopyRun<8, T, To>, CopyRun<9, T, To>,  CopyRun<10, T, To>, CopyRun<11, T, To>, CopyRun<12, T, To>};
+        CopyRun<1, T, To>, CopyRun<2, T, To>,  CopyRun<3, T, To>,  CopyRun<4, T, To>,
+        CopyRun<5, T, To>, CopyRun<6, T, To>,  CopyRun<7, T, To>,  CopyRun<8, T, To>,
+        CopyRun<9, T, To>, CopyRun<10, T, To>, CopyRun<11, T, To>, CopyRun<12, T, To>};
     kCopies[count - 1](from, distance, offsets, depth, width, to);
   }
 

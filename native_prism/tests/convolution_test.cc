@@ -223,7 +223,8 @@ Convolution Plane(std::int64_t images, std::int64_t in, std::int64_t out, std::i
 }
 
 // Every way of the kernels: products and lanes; one and several images; whole and partial groups of channels and rows;
-// more steps than one tile of bits; strides, dilation, uneven padding; one to three axes; phases with and without inputs.
+// more steps than one tile of bits; strides, dilation, uneven padding; one to three axes; phases with and without
+// inputs.
 std::vector<Convolution> Shapes() {
   std::vector<Convolution> shapes;
   Convolution c = Plane(2, 3, 5, 1, 6, 7, 3, 3);
@@ -294,8 +295,9 @@ void CheckDefinition() {
           const std::vector<T> expected = Definition<T>(c, in, bias, rounding).All();
           for (const std::string& target : prism::Targets()) {
             prism::SetTarget(target);
-            CHECK(SameBits(Convolved(c, in, bias, rounding), expected), "shape %d, values %d, mode %d, precision %d, %s",
-                  number, static_cast<int>(values), static_cast<int>(mode), precision, target.c_str());
+            CHECK(SameBits(Convolved(c, in, bias, rounding), expected),
+                  "shape %d, values %d, mode %d, precision %d, %s", number, static_cast<int>(values),
+                  static_cast<int>(mode), precision, target.c_str());
           }
           prism::SetTarget("");
         }

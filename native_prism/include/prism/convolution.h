@@ -5,15 +5,20 @@
 // position, row-major), each step the exact fma(input, weight, sum) rounded by the mode. The zeros of the padding take
 // part as steps like any other input, so that UD moves the sum there too.
 //
-// A transposed convolution is the convolution of the input, stuffed with stride - 1 zeros between neighbours, with the
-// flipped kernel, in that convolution's order; but the stuffed zeros are no steps, only inputs and the zeros at the edges are.
-// Output positions that meet the same kernel positions make a phase: an axis has `stride` of them, an output
-// coordinate o is in phase o % stride.
+// A start of -0 counts as 0.
 //
-// The random words (see stream.h): with `phases` the product of the strides of a transposed convolution, else 1, `count` the
-// output positions of the phase and p the position's row-major number among them, the sum of channel c in image n is in
-// lane c % 16 of the stream's row (((first_image + n) * count + p) * phases + phase) * ceil(out_channels / 16) + c / 16. A row has
-// as many steps as a group has input channels times kernel positions; a phase uses the first of them.
+// A transposed convolution is the convolution of the input, stuffed with stride - 1 zeros between neighbours, with the
+// flipped kernel, in that convolution's order; but the stuffed zeros are no steps, only inputs and the zeros at the
+// edges are. Output positions that meet the same kernel positions make a phase: an axis has `stride` of them, an output
+// coordinate o is in phase o % stride; phases of several axes are numbered row-major.
+//
+// The random words (see stream.h): with `phases` the product of the strides of a transposed convolution, else 1, `count`
+// the output positions of the phase and p the position's row-major number among them, the sum of channel c in image n
+// is in lane c % 16 of the stream's row
+//
+//   (((first_image + n) * count + p) * phases + phase) * ceil(out_channels / 16) + c / 16.
+//
+// A row has as many steps as a group has input channels times kernel positions; a phase uses the first of them.
 
 #ifndef PRISM_CONVOLUTION_H_
 #define PRISM_CONVOLUTION_H_
@@ -57,7 +62,8 @@ template <class T>
 void Convolve(const Convolution& convolution, const T* x, const T* weight, const T* bias, T* out,
               const Rounding& rounding);
 
-extern template void Convolve<float>(const Convolution&, const float*, const float*, const float*, float*, const Rounding&);
+extern template void Convolve<float>(const Convolution&, const float*, const float*, const float*, float*,
+                                     const Rounding&);
 extern template void Convolve<double>(const Convolution&, const double*, const double*, const double*, double*,
                                       const Rounding&);
 

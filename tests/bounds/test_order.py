@@ -7,19 +7,22 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 
 from boundscope.bounds import BoundEngine
+from boundscope.network import load_network
 from boundscope.network.graph import Network
 from boundscope.network.lowering import lowered
 from boundscope.network.operators.activation import Softmax
 from boundscope.network.operators.order import ArgMaxOfDifferences
+from boundscope.properties import read_property
 from boundscope.properties.types import LinearConstraint
 from boundscope.protocol import Arithmetic, Method
-from support.enclosure import METHODS, assert_holds, box_of, engine_of, network_of
+from support.enclosure import METHODS, assert_holds, box_of, engine_of, network_of, points_of
 
 N = helper.make_node
 FLOAT = TensorProto.FLOAT
@@ -159,3 +162,18 @@ def test_many_classes_are_compared_by_their_intervals(tmp_path: Path) -> None:
     nodes = [N("ArgMax", ["x"], ["i"], axis=1), N("Cast", ["i"], ["y"], to=FLOAT)]
     network = network_of(tmp_path, nodes, 40)
     assert [node.op.onnx_type for node in lowered(network).nodes] == ["ArgMax", "Cast"]
+
+
+def test_pixels_of_a_segmentation_are_decided(vnncomp: Path) -> None:
+    """How many of 1457 pixels match the mask, by a network with Softmax, ArgMax, OneHot and Equal at its end."""
+    folder = vnncomp / "carvana_unet"
+    network = load_network(folder / "onnx/unet_simp_small.onnx.gz")
+    prop = read_property(sorted(folder.glob("vnnlib/*"))[0], input_count=network.input_count)
+    whole = prop.cases[0].box
+    centre = (whole.lower + whole.upper) / 2
+    box = box_of(np.maximum(whole.lower, centre - 1e-5), np.minimum(whole.upper, centre + 1e-5))
+    interval = engine_of(network, Arithmetic.FLOAT32).context(box, Method.CROWN_IBP).intervals["out_num"]
+    assert interval.lower.item() > 1440
+    for point in points_of(box, 6, 0, np.float32):
+        inputs = {"input": torch.from_numpy(point.astype(np.float32)).reshape(network.inputs[0].shape)}
+        assert interval.lower.item() <= network.evaluate(inputs)["out_num"].item() <= interval.upper.item()

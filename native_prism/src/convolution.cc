@@ -68,32 +68,37 @@ class Convolver {
     std::vector<std::int64_t> offsets;  // of the steps, in the padded channels of a group
   };
 
-  std::int64_t WeightIndex(std::int64_t out_channel, std::int64_t in_channel, std::int64_t kernel) const {
-    const std::int64_t group = out_channel / out_group_;
-    const std::int64_t row = c_.transposed ? (group * in_group_ + in_channel) * out_group_ + out_channel % out_group_
-                                           : out_channel * in_group_ + in_channel;
-    return row * Volume(c_.kernel) + kernel;
-  }
-
   Packed Pack(const Phase& phase) const {
     Packed packed;
-    const auto taps = static_cast<std::int64_t>(phase.taps.size());
-    packed.depth = in_group_ * taps;
+    packed.depth = in_group_ * static_cast<std::int64_t>(phase.taps.size());
     packed.weights.resize(static_cast<std::size_t>(lane_groups_ * packed.depth * kGroup));
-    for (std::int64_t channel = 0; channel < c_.out_channels; ++channel) {
-      T* to = packed.weights.data() + channel / kGroup * packed.depth * kGroup + channel % kGroup;
-      for (std::int64_t in = 0; in < in_group_; ++in) {
-        const T* from = weight_ + WeightIndex(channel, in, 0);
-        for (const Tap& tap : phase.taps) {
-          *to = from[tap.kernel];
-          to += kGroup;
-        }
+    if (c_.transposed) {
+      PackTransposedWeights(phase, &packed);
+    } else {
+      for (std::int64_t channel = 0; channel < c_.out_channels; channel += kGroup) {
+        const auto lanes = static_cast<int>(std::min<std::int64_t>(kGroup, c_.out_channels - channel));
+        TransposeLines(weight_ + channel * packed.depth, packed.depth, lanes, static_cast<int>(packed.depth), kGroup,
+                       packed.weights.data() + channel * packed.depth);
       }
     }
     for (std::int64_t in = 0; in < in_group_; ++in) {
       for (const Tap& tap : phase.taps) packed.offsets.push_back(in * in_plane_ + tap.offset);
     }
     return packed;
+  }
+
+  void PackTransposedWeights(const Phase& phase, Packed* packed) const {
+    for (std::int64_t channel = 0; channel < c_.out_channels; ++channel) {
+      T* to = packed->weights.data() + channel / kGroup * packed->depth * kGroup + channel % kGroup;
+      const std::int64_t first = channel / out_group_ * in_group_;
+      for (std::int64_t in = first; in < first + in_group_; ++in) {
+        const T* from = weight_ + (in * out_group_ + channel % out_group_) * Volume(c_.kernel);
+        for (const Tap& tap : phase.taps) {
+          *to = from[tap.kernel];
+          to += kGroup;
+        }
+      }
+    }
   }
 
   // The start of a channel's sums. One of -0 counts as 0.

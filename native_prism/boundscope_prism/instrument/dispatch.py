@@ -13,6 +13,7 @@ from torch._ops import OpOverload
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter, tree_map_only
 
+from boundscope_prism.instrument.complex_numbers import in_parts
 from boundscope_prism.instrument.coverage import Tally
 from boundscope_prism.instrument.kernels import BITS, Kernels
 from boundscope_prism.instrument.layers import BACKWARD, Layers
@@ -99,6 +100,8 @@ def _resolve(func: OpOverload) -> tuple[str, Handler]:
     if name == "_local_scalar_dense":
         return EXACT, _read_value
     mutable = func._schema.is_mutable
+    if not mutable and not any("Tensor" in str(value.type) for value in func._schema.returns):
+        return EXACT, _view
     plain = name if namespace == "aten" else f"{namespace}::{name}"
     if namespace == "aten":
         found = RULES.get(f"{name}.{func._overloadname}") or RULES.get(name)
@@ -168,22 +171,39 @@ def _by_rule(operator: str, rule: Rule) -> Handler:
     def handler(mode: InstrumentMode, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if family is Family.LOWERED:
             return mode.lowered(operator, func, compute, args, kwargs)
-        if (
-            family is not Family.RAW
-            and _is_ready(args, elementwise)
-            and (not kwargs or _is_ready(kwargs.values(), elementwise))
-        ):
-            mode.begin(operator)
-            return compute(mode.kernels, *args, **kwargs)
-        call = prepared(family, args, kwargs)
-        if call is None:
-            if any(_is_complex(leaf) for leaf in tree_iter((args, kwargs))):
-                return at_output(mode, func, args, kwargs)
+        try:
+            if (
+                family is not Family.RAW
+                and _is_ready(args, elementwise)
+                and _is_ready(kwargs.values(), elementwise)
+            ):
+                mode.begin(operator)
+                return compute(mode.kernels, *args, **kwargs)
+            call = prepared(family, args, kwargs)
+            if call is not None:
+                mode.begin(operator)
+                return call.finished(mode.kernels, compute(mode.kernels, *call.args, **call.kwargs))
+        except ValueError as error:
+            return _refused(error, func, args, kwargs)
+        if not any(_is_complex(leaf) for leaf in tree_iter((args, kwargs))):
             return func(*args, **kwargs)
-        mode.begin(operator)
-        return call.finished(mode.kernels, compute(mode.kernels, *call.args, **call.kwargs))
+        parts = in_parts(operator, args, kwargs)
+        if parts is None:
+            return at_output(mode, func, args, kwargs)
+        return torch.view_as_complex(handler(mode, func, parts, kwargs))
 
     return handler
+
+
+def _refused(error: ValueError, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What the kernels cannot take torch refuses in its own words; where it does not, the kernels' words count.
+
+    Tensors on "meta" have no numbers to round.
+    """
+    result = func(*args, **kwargs)
+    if any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in tree_iter(result)):
+        return result
+    raise error
 
 
 def _is_ready(values: Iterable[Any], elementwise: bool) -> bool:
@@ -279,16 +299,22 @@ def _each_of(func: OpOverload) -> Callable[..., Any]:
     name = func._schema.name.partition("::")[2].removeprefix("_foreach_")
     name = {"norm": "linalg_vector_norm"}.get(name, name)
     packet = getattr(torch.ops.aten, name)
+    # A factor that the operator itself takes by its name.
+    factor = {"addcmul": "value", "addcdiv": "value"}.get(name.rstrip("_"))
+
+    def of(value: Any, number: int) -> Any:
+        return value[number] if isinstance(value, list | tuple) else value
 
     def each(tensors: list[Tensor], *others: Any, **kwargs: Any) -> list[Tensor] | None:
+        if factor is not None and len(others) > 2:
+            kwargs[factor] = others[2]
+            others = others[:2]
+        if isinstance(kwargs.get("value"), Tensor):
+            kwargs["value"] = kwargs["value"].tolist()
         results = []
         for number, tensor in enumerate(tensors):
-            mine = [other[number] if isinstance(other, list | tuple) else other for other in others]
-            named = {
-                key: value[number] if isinstance(value, list | tuple) else value
-                for key, value in kwargs.items()
-            }
-            results.append(packet(tensor, *mine, **named))
+            mine = [of(other, number) for other in others]
+            results.append(packet(tensor, *mine, **{key: of(value, number) for key, value in kwargs.items()}))
         return None if name.endswith("_") else results
 
     return each

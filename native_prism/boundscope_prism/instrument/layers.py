@@ -50,7 +50,8 @@ class Layers:
         """Names layers by the paths of the model's submodules; a module in two places has the first path."""
         for path, module in model.named_modules():
             name = path.replace(_COMPILED, "") or ROOT
-            if name == "_orig_mod":
+            # A compiled module's name is its own module's; TorchScript takes no hooks.
+            if name == "_orig_mod" or isinstance(module, torch.jit.ScriptModule):
                 continue
             self._handles.append(
                 module.register_forward_pre_hook(self._enter(name), prepend=True, with_kwargs=True)

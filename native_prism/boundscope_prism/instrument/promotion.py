@@ -48,7 +48,7 @@ def prepared(family: Family, args: tuple[Any, ...], kwargs: dict[str, Any]) -> C
     float16 and bfloat16 are computed in float32, as torch's kernels do, and the result is rounded to their type.
     """
     tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    if any(tensor.is_complex() for tensor in tensors):
+    if any(tensor.is_complex() for tensor in tensors) or any(isinstance(value, complex) for value in args):
         return None
     if family is Family.RAW:
         return Call(args, kwargs, None)

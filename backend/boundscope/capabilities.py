@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 from boundscope.errors import UsageError
-from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding, VerifyJob
+from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding, VariabilityJob, VerifyJob
 
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
@@ -56,3 +58,57 @@ def _check_reference(job: VerifyJob) -> None:
                 raise UsageError(f"{option} does not go with --engine auto_lirpa: {reason}")
     if job.cross_check and job.ranks != 1:
         raise UsageError("--cross-check runs on one rank; leave --ranks out")
+
+
+# Significand bits of the virtual precisions that have a name.
+PRECISION_BITS = {"bf16": 8, "tf32": 11, "fp16": 11}
+TABLE_FORMATS = ("csv", "parquet")
+MOST_SIGNIFICAND_BITS = 53
+LEAST_SAMPLES = 2
+
+
+def check_variability(job: VariabilityJob) -> None:
+    """Raise UsageError, naming the option, for what does not go together."""
+    if job.samples < LEAST_SAMPLES:
+        raise UsageError(
+            f"--samples {job.samples}: noise shows in at least {LEAST_SAMPLES} samples; 10 are usual"
+        )
+    if not 1 <= job.ranks <= job.samples:
+        raise UsageError(
+            f"--ranks {job.ranks}: samples are shared by the ranks, so there are 1 to {job.samples} of them"
+        )
+    if job.timeout_s <= 0:
+        raise UsageError(f"--timeout {job.timeout_s:g}: the limit must be more than 0 s")
+    if not 0 <= job.seed < 1 << 64:
+        raise UsageError(f"--seed {job.seed}: a seed is a whole number from 0 to 2^64 - 1")
+    if job.precision is not None and not 2 <= job.precision <= MOST_SIGNIFICAND_BITS:
+        names = ", ".join(f"{name} ({bits})" for name, bits in PRECISION_BITS.items())
+        raise UsageError(
+            f"--precision {job.precision}: a significand has 2 to {MOST_SIGNIFICAND_BITS} bits; by name: {names}"
+        )
+    if job.class_axis is not None and job.class_axis < 1:
+        raise UsageError(
+            f"--class-axis {job.class_axis}: axis 0 counts the points; classes lie along a later one"
+        )
+    if job.format not in TABLE_FORMATS:
+        raise UsageError(f"--format {job.format}: tables are written as {' or '.join(TABLE_FORMATS)}")
+    if job.format == "parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise UsageError("--format parquet needs pyarrow, which is not installed here: pip install pyarrow")
+    if job.memory_budget_bytes is not None and job.memory_budget_bytes < 1 << 20:
+        raise UsageError(
+            f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB"
+        )
+    _check_points(job)
+
+
+def _check_points(job: VariabilityJob) -> None:
+    if bool(job.inputs) == bool(job.draw):
+        raise UsageError(
+            "give --inputs FILE, or --property P with --draw N points of its box; one of the two"
+        )
+    if job.draw < 0:
+        raise UsageError(f"--draw {job.draw}: draw at least one point")
+    if job.draw and job.property is None:
+        raise UsageError(f"--draw {job.draw} needs --property, from whose box the points are drawn")
+    if (job.mean or job.std) and job.draw:
+        raise UsageError("--mean and --std go with --inputs, a folder of PNG images")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from boundscope.protocol import EpsilonBall, VerifyJob
+from boundscope.protocol import EpsilonBall, SourceSearch, VariabilityJob, VerifyJob
 
 
 def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> str:
@@ -46,3 +46,37 @@ def _ball_options(ball: EpsilonBall, center: str | Path) -> list[str]:
     if ball.std:
         words.append(f"--std={','.join(ball.std)}")
     return words
+
+
+def variability_command(
+    job: VariabilityJob,
+    network: str | Path,
+    inputs: str | Path | None = None,
+    property: str | Path | None = None,
+) -> str:
+    """`boundscope variability …` for a POSIX shell; `inputs` is a file or the folder of images, `property` as above.
+
+    What decides the numbers is always written out; ranks and threads change no bit, and are left out.
+    """
+    words = ["boundscope", "variability", str(network)]
+    if inputs is not None:
+        words += ["--inputs", str(inputs)]
+    if job.property is not None and property is not None:
+        if isinstance(job.property, EpsilonBall):
+            words += _ball_options(job.property, property)
+        else:
+            words += ["--property", str(property)]
+    if job.draw:
+        words += ["--draw", str(job.draw)]
+    words += ["--mode", job.mode, "--samples", str(job.samples), "--seed", str(job.seed)]
+    for option, value in (("--precision", job.precision), ("--class-axis", job.class_axis)):
+        if value is not None:
+            words += [option, str(value)]
+    for pattern in job.layers:
+        words += ["--layers", pattern]
+    for option, values in (("--mean", job.mean), ("--std", job.std)):
+        if values:
+            words.append(f"{option}={','.join(values)}")
+    if job.source is not SourceSearch.NONE:
+        words += ["--source", job.source]
+    return shlex.join(words)

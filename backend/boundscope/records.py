@@ -18,12 +18,14 @@ from boundscope.protocol import (
     GapPoint,
     JobState,
     LayerBounds,
+    LayerNoise,
     LogLine,
     MemorySample,
     NetworkSummary,
     Progress,
     PropertySummary,
     StateChanged,
+    VariabilityResult,
     VerifyResult,
 )
 
@@ -91,6 +93,9 @@ class JobRecord:
     network: NetworkSummary | None = None
     property: PropertySummary | None = None
     result: VerifyResult | None = None
+    # Of each rank and layer, in the order in which it was told; and what a variability job found.
+    noise: dict[tuple[int, str], list[LayerNoise]] = field(default_factory=dict)
+    variability: VariabilityResult | None = None
     failures: list[Failure] = field(default_factory=list)
 
     def apply(self, record: EventRecord) -> bool:
@@ -122,6 +127,10 @@ class JobRecord:
                 self.property = event
             case VerifyResult():
                 self.result = event
+            case LayerNoise():
+                self.noise.setdefault((record.rank, event.layer), []).append(event)
+            case VariabilityResult():
+                self.variability = event
             case Failure():
                 self.failures.append(event)
         return True
@@ -141,7 +150,12 @@ class JobRecord:
     # ------------------------------------------------------------ tables
 
     def tables(self) -> tuple[Table, ...]:
-        """All tables, in a fixed order: gap, memory, layers, margins, log; last the cross-check where there was one."""
+        """All tables, in a fixed order: gap, memory, layers, margins, log; last the cross-check where there was one.
+
+        Of a variability job: noise of the layers, decisions, coverage, sources, proof and measurement, memory, log.
+        """
+        if self.variability is not None:
+            return (*variability_tables(self.variability), self.memory_table(), self.log_table())
         checked = self.result is not None and self.result.cross_check is not None
         return (
             self.gap_table(),
@@ -225,3 +239,132 @@ class JobRecord:
     def log_table(self) -> Table:
         rows = tuple((time_s, rank, line.level, line.text) for time_s, rank, line in self.log)
         return Table("log", ("time [s since epoch]", "rank", "level", "text"), rows)
+
+
+def variability_tables(result: VariabilityResult) -> tuple[Table, ...]:
+    """What the result of a variability job holds, one row a layer, output or operator; empty tables left out."""
+    tables = (
+        Table("noise", _NOISE_COLUMNS, tuple(_noise_row(layer) for layer in result.layers)),
+        Table(
+            "decisions",
+            (
+                "output",
+                "samples",
+                "decisions",
+                "flipped",
+                "flips",
+                "undecided (NaN)",
+                "least margin [deviations of its noise]",
+                "median margin [deviations of its noise]",
+            ),
+            tuple(
+                (
+                    one.layer,
+                    one.samples,
+                    one.decisions,
+                    one.flipped,
+                    one.flips,
+                    one.undecided,
+                    one.least_noise_margin,
+                    one.median_noise_margin,
+                )
+                for one in result.decisions
+            ),
+        ),
+        Table(
+            "coverage",
+            ("operator", "calls", "operations inside", "operations at the output", "operations untouched"),
+            tuple(
+                (one.operator, one.calls, one.inside, one.at_output, one.untouched)
+                for one in (() if result.coverage is None else result.coverage.operators)
+            ),
+        ),
+        Table(
+            "sources",
+            (
+                "layer",
+                "operator",
+                "layers",
+                "deviation caused at the outputs",
+                "share of the noise",
+                "outputs with it alone [bits]",
+                "layer itself [bits]",
+            ),
+            tuple(
+                (
+                    one.layer,
+                    one.op,
+                    one.layers,
+                    one.deviation,
+                    one.share,
+                    one.caused_bits,
+                    one.shown_bits,
+                )
+                for one in result.sources
+            ),
+        ),
+        Table(
+            "deployed",
+            (
+                "layer",
+                "operator",
+                "elements",
+                "proven width",
+                "proven rounding",
+                "observed deviation",
+                "observed of proven [greatest share]",
+                "violation",
+            ),
+            tuple(
+                (
+                    one.layer,
+                    one.op,
+                    one.elements,
+                    one.width,
+                    one.rounding,
+                    one.observed,
+                    one.used,
+                    one.violation,
+                )
+                for one in result.deployed
+            ),
+        ),
+    )
+    return tuple(table for table in tables if table.rows)
+
+
+_NOISE_COLUMNS = (
+    "layer",
+    "operator",
+    "samples",
+    "elements",
+    "exact",
+    "zero mean",
+    "NaN",
+    "Inf",
+    "without a significant bit",
+    "mean [bits]",
+    "least [bits]",
+    "5 % quantile [bits]",
+    "median [bits]",
+    "95 % quantile [bits]",
+)
+
+
+def _noise_row(layer: LayerNoise) -> tuple[Cell, ...]:
+    return (
+        layer.layer,
+        layer.op,
+        layer.samples,
+        layer.elements,
+        layer.exact,
+        layer.zero_mean,
+        layer.nan,
+        layer.infinite,
+        layer.without,
+        layer.mean_bits,
+        layer.least_bits,
+        layer.q05_bits,
+        layer.median_bits,
+        layer.q95_bits,
+    )

@@ -14,7 +14,7 @@ import msgspec
 from boundscope.cli.interrupt import Stop, stop_on_signal
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
-from boundscope.errors import CancelledError, DaemonError, RankFailedError
+from boundscope.errors import BoundscopeError, CancelledError, DaemonError, RankFailedError
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
     EpsilonBall,
@@ -138,7 +138,11 @@ def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine,
     )
     stop.check()
     sent = msgspec.structs.replace(job, network=network, property=named)
-    info = client.submit(sent, title_of(job))
+    return outcome_of(*follow(client, client.submit(sent, title_of(job)), line, stop))
+
+
+def follow(client: Client, info: JobInfo, line: ProgressLine, stop: Stop) -> tuple[JobInfo, JobRecord]:
+    """Everything that a submitted job says, to its end; a wish to stop cancels it there."""
     line.say(f"job {info.id} on {info.host or 'the daemon'}")
     recorder = Recorder(line.take)
     client.subscribe(info.id)
@@ -150,7 +154,7 @@ def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine,
         info = _poll(client, info, recorder)
     for record in client.events(info.id, after=recorder.record.last_number):
         recorder.take(record)
-    return outcome_of(info, recorder.record)
+    return info, recorder.record
 
 
 def _poll(client: Client, info: JobInfo, recorder: Recorder) -> JobInfo:
@@ -172,7 +176,12 @@ def outcome_of(info: JobInfo, record: JobRecord) -> Outcome:
     """The outcome of an ended job; an error that says why where it gave no result."""
     if record.result is not None:
         return Outcome(info, record, record.result)
+    raise no_result(info, record)
+
+
+def no_result(info: JobInfo, record: JobRecord) -> BoundscopeError:
+    """Why an ended job gave no result."""
     cause = info.cause or record.state_reason or "it gave no reason"
     if info.state is JobState.CANCELLED:
-        raise CancelledError(f"job {info.id} was cancelled")
-    raise RankFailedError(f"job {info.id} ended without a result: {cause}")
+        return CancelledError(f"job {info.id} was cancelled")
+    return RankFailedError(f"job {info.id} ended without a result: {cause}")

@@ -7,19 +7,20 @@ import hashlib
 import zlib
 from pathlib import Path
 
-from boundscope.errors import NetworkError, PropertyError, UsageError
+from boundscope.errors import NetworkError, PropertyError, UsageError, VariabilityError
 from boundscope.protocol import FileRef
 
-_ROLES = {"NET": NetworkError, "PROPERTY": PropertyError, "CENTER": PropertyError}
+_ROLES = {"NET": NetworkError, "PROPERTY": PropertyError, "CENTER": PropertyError, "INPUTS": VariabilityError}
 _EXPECTED = {
     "NET": "an ONNX file (.onnx or .onnx.gz)",
     "PROPERTY": "a VNN-LIB file (.vnnlib or .vnnlib.gz)",
     "CENTER": "the centre of the ball (.npy or .png)",
+    "INPUTS": "points (.npy or .npz), an image (.png) or a folder of images",
 }
 
 
 def describe(path: Path, role: str) -> FileRef:
-    """Name, hash and size of a file that exists and can be read; `role` is NET, PROPERTY or CENTER."""
+    """Name, hash and size of a file that exists and can be read; `role` is one of `_ROLES`."""
     expected = _EXPECTED[role]
     if path.is_dir():
         raise UsageError(f"{path} is a folder; {role} must be {expected}")

@@ -48,7 +48,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     finally:
         client.close()
     if arguments.json is not None:
-        results.write_json(outcome_of(info, record).result, arguments.json)
+        results.write_json(record.variability or outcome_of(info, record).result, arguments.json)
         return 0
     if arguments.csv is not None:
         written = results.write_csv(record.tables(), arguments.csv)

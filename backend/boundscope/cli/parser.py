@@ -15,7 +15,17 @@ from typing import NoReturn
 from boundscope import __version__, capabilities
 from boundscope.cli.output import complain, read_size
 from boundscope.errors import UsageError
-from boundscope.protocol import EXIT_USAGE, Arithmetic, Engine, Method, Norm, Precision, Sharding
+from boundscope.protocol import (
+    EXIT_USAGE,
+    Arithmetic,
+    Engine,
+    Method,
+    Norm,
+    Precision,
+    RoundingMode,
+    Sharding,
+    SourceSearch,
+)
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -23,6 +33,22 @@ EXIT_STATUS = """\
 exit status:
   0 verified   10 violated   20 unknown   21 timeout   22 out of memory
   1 error       2 usage     130 stopped by Ctrl+C
+"""
+
+VARIABILITY_EXIT_STATUS = """\
+exit status:
+  0 measured    21 timeout   22 out of memory
+  1 error       2 usage     130 stopped by Ctrl+C
+"""
+
+VARIABILITY_EXAMPLES = """\
+examples:
+  boundscope variability net.onnx --inputs x.npy --samples 10 --seed 7 --out run
+  boundscope variability net.onnx --inputs images/ --mean 0.5 --std 0.5 --mode ud --ranks 2
+  boundscope variability net.onnx --property p.vnnlib --draw 32 --precision bf16
+  boundscope variability net.onnx --inputs x.npy --source bisect
+  boundscope variability compare run_sr run_ud
+
 """
 
 VERIFY_EXAMPLES = """\
@@ -55,6 +81,11 @@ def build() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"boundscope {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True, title="commands")
     _add_verify(_command(commands, "verify", "prove or refute a property of a network", "verify"))
+    _add_variability(
+        _command(
+            commands, "variability", "measure how much of a network's output is rounding noise", "variability"
+        )
+    )
     _add_example(_command(commands, "example", "run an example that comes with Boundscope", "example"))
     _add_open(_command(commands, "open", "open the workbench, with these files if given", "workbench"))
     _add_jobs(_command(commands, "jobs", "list the jobs of the daemon", "jobs", "run_jobs"))
@@ -149,28 +180,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help="VNN-LIB file, plain or .gz (or give --ball)",
     )
 
-    ball = parser.add_argument_group("an ε-ball in place of PROPERTY")
-    ball.add_argument(
-        "--ball", metavar="CENTER", type=Path, help="its centre: .npy, or .png with pixels / 255"
-    )
-    ball.add_argument(
-        "--epsilon",
-        metavar="E",
-        type=decimal,
-        help="its radius, a decimal number; with l0 a number of inputs",
-    )
-    ball.add_argument(
-        "--norm",
-        metavar="NORM",
-        type=member(Norm),
-        help=f"of the radius: {', '.join(Norm)} (default: {Norm.LINF}; l0 needs --clip)",
-    )
-    ball.add_argument("--label", metavar="K", type=whole, help="the output that must stay the largest")
-    ball.add_argument(
-        "--clip", metavar=("LO", "HI"), nargs=2, type=decimal, help="keep every input within LO and HI"
-    )
-    ball.add_argument("--mean", metavar="M,…", type=decimals, default=(), help="subtracted, per channel")
-    ball.add_argument("--std", metavar="S,…", type=decimals, default=(), help="then divided by, per channel")
+    _add_ball(parser, "an ε-ball in place of PROPERTY")
 
     how = parser.add_argument_group("how")
     for name, kind, available, default in (
@@ -205,6 +215,116 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
     out.add_argument("--csv", metavar="DIR", type=Path, help="one CSV a table")
     out.add_argument("--report", metavar="DIR", type=Path, help="HTML page, pictures and CSV")
+
+
+def _add_ball(parser: argparse.ArgumentParser, title: str) -> None:
+    ball = parser.add_argument_group(title)
+    ball.add_argument(
+        "--ball", metavar="CENTER", type=Path, help="its centre: .npy, or .png with pixels / 255"
+    )
+    ball.add_argument(
+        "--epsilon",
+        metavar="E",
+        type=decimal,
+        help="its radius, a decimal number; with l0 a number of inputs",
+    )
+    ball.add_argument(
+        "--norm",
+        metavar="NORM",
+        type=member(Norm),
+        help=f"of the radius: {', '.join(Norm)} (default: {Norm.LINF}; l0 needs --clip)",
+    )
+    ball.add_argument("--label", metavar="K", type=whole, help="the output that must stay the largest")
+    ball.add_argument(
+        "--clip", metavar=("LO", "HI"), nargs=2, type=decimal, help="keep every input within LO and HI"
+    )
+    ball.add_argument("--mean", metavar="M,…", type=decimals, default=(), help="subtracted, per channel")
+    ball.add_argument("--std", metavar="S,…", type=decimals, default=(), help="then divided by, per channel")
+
+
+def precision(text: str) -> int:
+    """Significand bits, by number or by name."""
+    if text in capabilities.PRECISION_BITS:
+        return capabilities.PRECISION_BITS[text]
+    if not text.isdecimal():
+        names = ", ".join(capabilities.PRECISION_BITS)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a number of significand bits nor one of {names}"
+        )
+    return int(text)
+
+
+def _add_variability(parser: argparse.ArgumentParser) -> None:
+    parser.usage = (
+        "%(prog)s NET (--inputs FILE | --property P --draw N) [options]\n       %(prog)s compare RUN RUN"
+    )
+    parser.epilog = VARIABILITY_EXAMPLES + VARIABILITY_EXIT_STATUS
+    parser.add_argument("network", metavar="NET", type=Path, help="ONNX file, plain or .gz; or `compare`")
+    parser.add_argument(
+        "runs",
+        metavar="RUN",
+        type=Path,
+        nargs="*",
+        help="of `compare`: two folders of --out, or files of moments",
+    )
+
+    points = parser.add_argument_group("the points that it is run on")
+    points.add_argument(
+        "--inputs", metavar="FILE", type=Path, help=".npy, .npz (one array an input), or PNG folder"
+    )
+    points.add_argument(
+        "--property", metavar="P", type=Path, help="VNN-LIB file; compares proof and measurement"
+    )
+    points.add_argument(
+        "--draw", metavar="N", type=whole, default=0, help="points drawn from the property's box"
+    )
+    _add_ball(parser, "an ε-ball in place of --property; --mean and --std also normalise PNG images")
+
+    how = parser.add_argument_group("how")
+    for name, kind, default, text in (
+        ("mode", RoundingMode, RoundingMode.SR, "of every operation"),
+        ("source", SourceSearch, SourceSearch.NONE, "look for the layers that the noise comes from"),
+    ):
+        how.add_argument(
+            f"--{name}",
+            metavar=name.upper(),
+            type=member(kind),
+            default=default,
+            help=f"{text}: {', '.join(kind)} (default: {default})",
+        )
+    how.add_argument(
+        "--samples", metavar="N", type=whole, default=10, help="runs of the network (default: 10)"
+    )
+    how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the random words (default: 0)")
+    how.add_argument("--precision", metavar="T", type=precision, help="bf16, tf32, fp16, or significand bits")
+    how.add_argument(
+        "--ranks", metavar="P", type=whole, default=1, help="processes that share samples (default: 1)"
+    )
+    how.add_argument("--threads", metavar="T", type=whole, help="per rank (default: cores / ranks)")
+    how.add_argument("--timeout", metavar="S", type=real, default=3600.0, help="seconds (default: 3600)")
+    how.add_argument(
+        "--layers", metavar="NAME", action="append", default=[], help="only such as NAME; * and ? match"
+    )
+    how.add_argument("--class-axis", metavar="A", type=whole, help="of outputs [points, …] (default: 1)")
+    how.add_argument(
+        "--memory-budget", metavar="SIZE", type=size, help="per rank, as 2GiB (default: half of free)"
+    )
+    _add_daemon_choice(how, "send it to the daemon instead of running it in this process")
+
+    out = parser.add_argument_group("what is written")
+    out.add_argument(
+        "--out", metavar="DIR", type=Path, help="tables and moments; a run goes on from those there"
+    )
+    out.add_argument(
+        "--format",
+        metavar="F",
+        choices=capabilities.TABLE_FORMATS,
+        default="csv",
+        help="of tables: csv or parquet",
+    )
+    out.add_argument(
+        "--json", metavar="FILE", help="the result as one JSON object; - for standard output alone"
+    )
 
 
 def _add_daemon_choice(group: argparse._ArgumentGroup, help: str) -> None:

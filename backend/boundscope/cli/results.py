@@ -11,28 +11,37 @@ import msgspec
 
 from boundscope.cli.output import number_text, seconds_text, size_text
 from boundscope.errors import BoundscopeError
-from boundscope.protocol import Counterexample, Margin, RankMemory, Verdict, VerifyResult
+from boundscope.protocol import (
+    Counterexample,
+    Margin,
+    RankMemory,
+    Seconds,
+    VariabilityResult,
+    Verdict,
+    VerifyResult,
+)
 from boundscope.records import JobRecord, Table
 
 _COLOURS = {Verdict.VERIFIED: "bold green", Verdict.VIOLATED: "bold red", Verdict.ERROR: "bold red"}
 _SHOWN_VALUES = 8
+NO_SECONDS = Seconds(load=0.0, parse=0.0, solve=0.0)
 
 
 # ---------------------------------------------------------------- for programs
 
 
-def document(result: VerifyResult) -> dict[str, Any]:
-    """What `--json` writes: the fields of VerifyResult, without the tag of the wire."""
+def document(result: VerifyResult | VariabilityResult) -> dict[str, Any]:
+    """What `--json` writes: the fields of the result, without the tag of the wire."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     del fields["type"]
     return fields
 
 
-def json_text(result: VerifyResult) -> str:
+def json_text(result: VerifyResult | VariabilityResult) -> str:
     return msgspec.json.format(msgspec.json.encode(document(result)), indent=2).decode() + "\n"
 
 
-def write_json(result: VerifyResult, target: str) -> None:
+def write_json(result: VerifyResult | VariabilityResult, target: str) -> None:
     """Write to a file, or to standard output for "-"."""
     if target == "-":
         sys.stdout.write(json_text(result))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -53,26 +54,31 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_options(arguments: argparse.Namespace) -> None:
     """UsageError for options that do not go together."""
+    check_ball(arguments)
+    if arguments.ball is None and arguments.property is None:
+        daemon = arguments.daemon
+        if daemon is not None and daemon.is_file():
+            raise UsageError(f"--daemon took {daemon} for its folder; write --daemon after NET and PROPERTY")
+        raise UsageError("give PROPERTY, a VNN-LIB file, or --ball CENTER --epsilon E --label K")
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
+    inputs.check_order(arguments.network, arguments.property)
+
+
+def check_ball(arguments: argparse.Namespace, ball_only: Sequence[str] = _BALL_ONLY) -> None:
+    """UsageError for an ε-ball that is not whole, or beside a property file; `ball_only` options need a ball."""
     if arguments.ball is not None:
         if arguments.property is not None:
             raise UsageError("give PROPERTY or --ball, not both")
         for name in ("epsilon", "label"):
             if getattr(arguments, name) is None:
                 raise UsageError(f"--ball needs --{name}")
-    elif arguments.property is None:
-        daemon = arguments.daemon
-        if daemon is not None and daemon.is_file():
-            raise UsageError(f"--daemon took {daemon} for its folder; write --daemon after NET and PROPERTY")
-        raise UsageError("give PROPERTY, a VNN-LIB file, or --ball CENTER --epsilon E --label K")
-    else:
-        for name in _BALL_ONLY:
+    elif arguments.property is not None:
+        for name in ball_only:
             if getattr(arguments, name):
                 raise UsageError(f"--{name} goes with --ball, not with PROPERTY")
-    if arguments.threads is not None and arguments.threads < 1:
-        raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
     if arguments.clip and float(arguments.clip[0]) > float(arguments.clip[1]):
         raise UsageError(f"--clip {' '.join(arguments.clip)}: LO must not be above HI")
-    inputs.check_order(arguments.network, arguments.property)
 
 
 def prepare_outputs(arguments: argparse.Namespace) -> None:
@@ -97,7 +103,7 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
     """The job that the options describe, with its files hashed and its capabilities checked."""
     job = VerifyJob(
         network=inputs.describe(arguments.network, "NET"),
-        property=_property_source(arguments),
+        property=property_source(arguments),
         method=arguments.method,
         engine=arguments.engine,
         sharding=arguments.sharding,
@@ -115,7 +121,8 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
     return job
 
 
-def _property_source(arguments: argparse.Namespace) -> PropertySource:
+def property_source(arguments: argparse.Namespace) -> PropertySource:
+    """The property file, or the ε-ball, that the options name."""
     if arguments.ball is None:
         return PropertyFile(file=inputs.describe(arguments.property, "PROPERTY"))
     lower, upper = arguments.clip or (None, None)

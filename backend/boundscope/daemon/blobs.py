@@ -22,6 +22,7 @@ from boundscope.protocol import (
     FileRef,
     Job,
     PropertySource,
+    VariabilityJob,
 )
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -173,7 +174,8 @@ def property_file(source: PropertySource | None) -> FileRef | None:
 
 
 def job_files(job: Job) -> tuple[FileRef, ...]:
-    return tuple(ref for ref in (job.network, property_file(job.property)) if ref is not None)
+    points = job.inputs if isinstance(job, VariabilityJob) else ()
+    return tuple(ref for ref in (job.network, property_file(job.property), *points) if ref is not None)
 
 
 def hashes_of(jobs: Iterable[Job]) -> set[str]:

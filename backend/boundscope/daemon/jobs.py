@@ -29,6 +29,7 @@ from boundscope.protocol import (
     LogLine,
     Progress,
     StateChanged,
+    VariabilityJob,
     VerifyJob,
 )
 
@@ -118,6 +119,8 @@ class Jobs:
             raise UsageError("a job must be submitted with a key of its own")
         if isinstance(job, VerifyJob):
             capabilities.check(job)
+        elif isinstance(job, VariabilityJob):
+            capabilities.check_variability(job)
         elif job.network is None and job.property is None:
             raise UsageError("there is neither a network nor a property to look at")
         for ref in job_files(job):
@@ -215,6 +218,7 @@ class Jobs:
         source = property_file(job.property)
         network = None if job.network is None else self._blobs.lay_out(job.network, folder / "network")
         given = None if source is None else self._blobs.lay_out(source, folder / "property")
+        points, results = self._lay_out_points(job, folder)
         keys = KeyPair.new()
         self._endpoint.admit(keys.public, f"job:{info.id}")
         kind = self._kinds[info.kind]
@@ -222,13 +226,15 @@ class Jobs:
             job_id=info.id,
             job=job,
             entry=kind.entry,
-            ranks=job.ranks if isinstance(job, VerifyJob) else 1,
+            ranks=job.ranks if isinstance(job, VerifyJob | VariabilityJob) else 1,
             network=None if network is None else str(network),
             property=None if given is None else str(given),
             address=self._endpoint.address,
             server_public_key=self._endpoint.keys.public,
             public_key=keys.public,
             secret_key=keys.secret,
+            inputs=points,
+            results=results,
         )
         return JobRun(
             spec,
@@ -239,6 +245,19 @@ class Jobs:
             remember=lambda mark: self._store.remember_process(info.id, mark),
         )
 
+    def _lay_out_points(self, job: Job, folder: Path) -> tuple[tuple[str, ...], str | None]:
+        """The files of a variability job's points, and the folder for its results, which stays with the job."""
+        if not isinstance(job, VariabilityJob):
+            return (), None
+        # A folder each, for two files of one job may have the same name.
+        points = [
+            str(self._blobs.lay_out(ref, folder / "inputs" / str(number)))
+            for number, ref in enumerate(job.inputs)
+        ]
+        results = folder / "results"
+        results.mkdir(mode=0o700)
+        return tuple(points), str(results)
+
     def _settle(self, job_id: str, outcome: Outcome) -> None:
         del self._runs[job_id]
         self._endpoint.expel(f"job:{job_id}")
@@ -247,7 +266,7 @@ class Jobs:
             self._store.append(job_id, -1, time.time(), outcome.failure)
         verdict = None if outcome.result is None else outcome.result.verdict
         self._end(job_id, outcome.state, outcome.cause, verdict=verdict)
-        for name in ("network", "property"):
+        for name in ("network", "property", "inputs"):
             shutil.rmtree(self._folder / job_id / name, ignore_errors=True)
         if self._kinds[self._infos[job_id].kind].beside:
             self._forget_old_inspections()

@@ -34,6 +34,7 @@ class Kind:
 
 KINDS: Mapping[str, Kind] = {
     "verify": Kind("boundscope.worker.launch", "boundscope.worker.verify:run_verify"),
+    "variability": Kind("boundscope.worker.launch", "boundscope.worker.variability:run_variability"),
     "inspect": Kind("boundscope.worker.inspect", "boundscope.worker.inspect:inspect_files", beside=True),
 }
 
@@ -51,6 +52,8 @@ class JobSpec(Struct, frozen=True):
     server_public_key: str
     public_key: str
     secret_key: str
+    inputs: tuple[str, ...] = ()  # paths of a variability job's points
+    results: str | None = None  # the folder that its tables go to
 
 
 class RankExit(Struct, frozen=True):

@@ -12,6 +12,8 @@ from boundscope.protocol import (
     Job,
     Margin,
     Seconds,
+    VariabilityJob,
+    VariabilityResult,
     Verdict,
     VerifyJob,
     VerifyResult,
@@ -42,22 +44,28 @@ class Overtime:
 
     def over(self, now: float) -> bool:
         """Whether the limit and the grace have passed."""
-        if self.began_s is None or not isinstance(self.job, VerifyJob):
+        if self.began_s is None or not isinstance(self.job, VerifyJob | VariabilityJob):
             return False
         return now - self.began_s > self.job.timeout_s + GRACE_S
 
-    def result(self, ranks: Iterable[int], now: float) -> VerifyResult:
+    def result(self, ranks: Iterable[int], now: float) -> VerifyResult | VariabilityResult:
         """The timeout that the ranks owe, with the margins that they had told."""
-        assert isinstance(self.job, VerifyJob)
+        assert isinstance(self.job, VerifyJob | VariabilityJob)
         assert self.began_s is not None
         names = ", ".join(str(rank) for rank in sorted(ranks))
+        reason = (
+            f"the time limit of {self.job.timeout_s:g} s passed, and rank {names} was still inside a "
+            f"computation that cannot be interrupted {GRACE_S:g} s later; its process was ended"
+        )
+        seconds = Seconds(load=0.0, parse=0.0, solve=now - self.began_s)
+        if isinstance(self.job, VariabilityJob):
+            return VariabilityResult(
+                verdict=Verdict.TIMEOUT, reason=reason, samples_asked=self.job.samples, seconds=seconds
+            )
         known = [point.lower for point in self._newest.values()]
         return VerifyResult(
             verdict=Verdict.TIMEOUT,
-            reason=(
-                f"the time limit of {self.job.timeout_s:g} s passed, and rank {names} was still inside a "
-                f"computation that cannot be interrupted {GRACE_S:g} s later; its process was ended"
-            ),
+            reason=reason,
             arithmetic=self.job.arithmetic.label,
             margin=Margin(
                 smallest=min((value for value in known if value is not None), default=None)
@@ -68,7 +76,7 @@ class Overtime:
                     for (case, clause), point in sorted(self._newest.items())
                 ),
             ),
-            seconds=Seconds(load=0.0, parse=0.0, solve=now - self.began_s),
+            seconds=seconds,
             peak_bytes=(),
             counterexample=None,
             versions={},

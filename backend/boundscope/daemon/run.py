@@ -32,6 +32,8 @@ from boundscope.protocol import (
     Event,
     Failure,
     FromWorker,
+    VariabilityJob,
+    VariabilityResult,
     VerifyJob,
     VerifyResult,
     WorkerAck,
@@ -160,7 +162,7 @@ class JobRun:
             return
         rank.sequence = message.sequence
         event = message.event
-        if isinstance(event, VerifyResult):
+        if isinstance(event, VerifyResult | VariabilityResult):
             if message.rank != 0 or self.witness.result is not None:
                 return
             self.witness.result = event
@@ -318,5 +320,5 @@ class JobRun:
 
 def _threads(spec: JobSpec) -> int:
     """Threads of each rank: as asked, else the ranks share the cores."""
-    chosen = spec.job.threads_per_rank if isinstance(spec.job, VerifyJob) else None
+    chosen = spec.job.threads_per_rank if isinstance(spec.job, VerifyJob | VariabilityJob) else None
     return chosen or max(1, core_count() // spec.ranks)

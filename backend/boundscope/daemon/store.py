@@ -25,8 +25,10 @@ from boundscope.protocol import (
     Failure,
     GapPoint,
     JobInfo,
+    LayerNoise,
     MemorySample,
     StateChanged,
+    VariabilityResult,
     VerifyResult,
 )
 
@@ -178,7 +180,7 @@ class Store:
         self._numbers[job_id] = number
         record = EventRecord(number=number, time_s=time_s, rank=rank, event=event)
         self._staged.events.append((job_id, number, thinning_key(rank, event), _encode(record)))
-        self._touch(durable=isinstance(event, StateChanged | VerifyResult | Failure))
+        self._touch(durable=isinstance(event, StateChanged | VerifyResult | VariabilityResult | Failure))
         return number
 
     def remember_process(self, job_id: str, mark: ProcessMark) -> None:
@@ -255,4 +257,6 @@ def thinning_key(rank: int, event: Event) -> str | None:
             return f"gap {event.case} {event.clause}"
         case MemorySample():
             return f"memory {rank}"
+        case LayerNoise():
+            return f"noise {rank} {event.layer}"
     return f"progress {rank}"

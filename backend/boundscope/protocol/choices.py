@@ -61,6 +61,28 @@ class Precision(enum.StrEnum):
     FLOAT64 = "float64"
 
 
+class RoundingMode(enum.StrEnum):
+    """How every floating-point operation of a sample is rounded; see `boundscope_prism.rounding`."""
+
+    SR = "sr"
+    UD = "ud"
+    RR = "rr"
+
+    @property
+    def label(self) -> str:
+        return {"sr": "stochastic rounding", "ud": "up-down rounding", "rr": "random rounding"}[self.value]
+
+
+class SourceSearch(enum.StrEnum):
+    """How the layers that noise comes from are looked for: not at all; each layer perturbed alone; all layers but one;
+    or halves of the network, as long as a half causes a good part of the noise."""
+
+    NONE = "none"
+    ONE = "one"
+    ALL_BUT_ONE = "all-but-one"
+    BISECT = "bisect"
+
+
 class Verdict(enum.StrEnum):
     VERIFIED = "verified"
     VIOLATED = "violated"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from boundscope.protocol.base import Struct
 from boundscope.protocol.choices import JobState, Verdict
 from boundscope.protocol.jobs import Job
+from boundscope.protocol.noise import LayerNoise, VariabilityResult
 from boundscope.protocol.results import VerifyResult
 from boundscope.protocol.summaries import NetworkSummary, PropertySummary
 
@@ -86,9 +87,16 @@ Event = (
     | NetworkSummary
     | PropertySummary
     | VerifyResult
+    | LayerNoise
+    | VariabilityResult
     | Failure
 )
-TELEMETRY = (Progress, GapPoint, MemorySample)  # may be thinned out for a slow client; all else never
+TELEMETRY = (
+    Progress,
+    GapPoint,
+    MemorySample,
+    LayerNoise,
+)  # may be thinned out for a slow client; all else never
 
 
 class EventRecord(Struct):

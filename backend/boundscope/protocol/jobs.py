@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 from boundscope.protocol.base import Struct
-from boundscope.protocol.choices import Arithmetic, Engine, Method, Norm, Precision, Sharding
+from boundscope.protocol.choices import (
+    Arithmetic,
+    Engine,
+    Method,
+    Norm,
+    Precision,
+    RoundingMode,
+    Sharding,
+    SourceSearch,
+)
 
 
 class FileRef(Struct):
@@ -62,6 +71,34 @@ class VerifyJob(Struct, tag="verify"):
     cross_check: bool = False  # also run auto_LiRPA on every case and compare
 
 
+class VariabilityJob(Struct, tag="variability"):
+    """Run a network repeatedly under stochastic arithmetic and measure what its rounding is worth.
+
+    Points come from `inputs` (one .npy, one .npz, or PNG files, whose pixels are divided by 255 and then normalised by
+    `mean` and `std`), or `draw` of them from the boxes of `property`. With a property, the deviations observed are
+    compared with the bounds proven for the same points, and shown beside the widths proven over its boxes.
+    """
+
+    network: FileRef
+    inputs: tuple[FileRef, ...] = ()
+    property: PropertySource | None = None
+    draw: int = 0
+    mode: RoundingMode = RoundingMode.SR
+    samples: int = 10
+    seed: int = 0
+    precision: int | None = None  # significand bits, the hidden one included; None: the network's own
+    ranks: int = 1
+    threads_per_rank: int | None = None  # None: cores // ranks
+    timeout_s: float = 3600.0
+    layers: tuple[str, ...] = ()  # patterns of the layers watched, as in a shell; none: all
+    class_axis: int | None = None  # of outputs [points, …]: where a decision has its classes; None: the first
+    source: SourceSearch = SourceSearch.NONE
+    mean: tuple[str, ...] = ()
+    std: tuple[str, ...] = ()
+    memory_budget_bytes: int | None = None  # per rank; None: half of what is free at the start
+    format: str = "csv"  # of the tables: "csv" or "parquet"
+
+
 class InspectJob(Struct, tag="inspect"):
     """Read a network and/or a property back, without running anything. Emits the summaries, then ends."""
 
@@ -69,4 +106,4 @@ class InspectJob(Struct, tag="inspect"):
     property: PropertySource | None = None
 
 
-Job = VerifyJob | InspectJob
+Job = VerifyJob | VariabilityJob | InspectJob

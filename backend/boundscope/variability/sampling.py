@@ -28,7 +28,7 @@ from boundscope.variability.moments_file import RunMoments
 
 if TYPE_CHECKING:
     from boundscope_prism import Mode
-    from boundscope_prism.instrument import Coverage
+    from boundscope_prism.instrument import Coverage as Coverage
     from boundscope_prism.instrument.run import Run
 
 Tensors = dict[str, Floats]

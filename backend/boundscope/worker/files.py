@@ -12,3 +12,14 @@ class JobFiles:
 
     network: Path
     property: Path
+
+
+@dataclass(frozen=True)
+class VariabilityFiles:
+    """The same for a variability job, whose property may be left out; the files of its points, and the folder that its
+    tables and moments go to, which exists."""
+
+    network: Path
+    results: Path
+    inputs: tuple[Path, ...] = ()
+    property: Path | None = None

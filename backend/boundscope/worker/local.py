@@ -8,19 +8,29 @@ import threading
 import uuid
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import overload
 
 from boundscope.daemon import hello
 from boundscope.daemon.endpoint import Endpoint, KeyPair
-from boundscope.daemon.jobspec import KINDS, JobSpec, Kind
+from boundscope.daemon.jobspec import KINDS, JobSpec, Kind, job_kind
 from boundscope.daemon.postmortem import Outcome
 from boundscope.daemon.run import JobRun
 from boundscope.errors import CancelledError, RankFailedError
-from boundscope.protocol import Event, JobState, VerifyJob, VerifyResult, to_json
-from boundscope.worker.files import JobFiles
+from boundscope.protocol import (
+    Event,
+    JobState,
+    VariabilityJob,
+    VariabilityResult,
+    VerifyJob,
+    VerifyResult,
+    to_json,
+)
+from boundscope.worker.files import JobFiles, VariabilityFiles
 
 POLL_S = 0.05
 
 
+@overload
 def run_local(
     job: VerifyJob,
     files: JobFiles,
@@ -28,7 +38,28 @@ def run_local(
     *,
     cancel: threading.Event | None = None,
     kinds: Mapping[str, Kind] = KINDS,
-) -> VerifyResult:
+) -> VerifyResult: ...
+
+
+@overload
+def run_local(
+    job: VariabilityJob,
+    files: VariabilityFiles,
+    on_event: Callable[[int, Event], None],
+    *,
+    cancel: threading.Event | None = None,
+    kinds: Mapping[str, Kind] = KINDS,
+) -> VariabilityResult: ...
+
+
+def run_local(
+    job: VerifyJob | VariabilityJob,
+    files: JobFiles | VariabilityFiles,
+    on_event: Callable[[int, Event], None],
+    *,
+    cancel: threading.Event | None = None,
+    kinds: Mapping[str, Kind] = KINDS,
+) -> VerifyResult | VariabilityResult:
     """Run `job.ranks` ranks and give rank 0's result; `on_event(rank, event)` is called in this thread.
 
     Raises:
@@ -37,7 +68,9 @@ def run_local(
     """
     folder = Path(tempfile.mkdtemp(prefix="boundscope-"))
     endpoint = Endpoint()
-    kind = kinds["verify"]
+    kind = kinds[job_kind(job)]
+    points = files.inputs if isinstance(files, VariabilityFiles) else ()
+    results = files.results if isinstance(files, VariabilityFiles) else None
     keys = KeyPair.new()
     endpoint.admit(keys.public, "job")
     spec = JobSpec(
@@ -46,11 +79,13 @@ def run_local(
         entry=kind.entry,
         ranks=job.ranks,
         network=str(files.network.absolute()),
-        property=str(files.property.absolute()),
+        property=None if files.property is None else str(files.property.absolute()),
         address=endpoint.address,
         server_public_key=endpoint.keys.public,
         public_key=keys.public,
         secret_key=keys.secret,
+        inputs=tuple(str(path.absolute()) for path in points),
+        results=None if results is None else str(results.absolute()),
     )
     run = JobRun(spec, folder, kind, lambda rank, _, event: on_event(rank, event), endpoint.send)
     try:
@@ -80,7 +115,7 @@ def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> O
             return outcome
 
 
-def _result(outcome: Outcome) -> VerifyResult:
+def _result(outcome: Outcome) -> VerifyResult | VariabilityResult:
     if outcome.result is not None:
         return outcome.result
     if outcome.state is JobState.CANCELLED:

@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING, NoReturn
 from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, JobSpec, read_spec
 from boundscope.errors import BoundscopeError, CancelledError, RankFailedError
 from boundscope.monitor import Monitor
-from boundscope.protocol import Failure, VerifyJob, VerifyResult
+from boundscope.protocol import Failure, VariabilityJob, VariabilityResult, VerifyJob, VerifyResult
 from boundscope.worker import process
-from boundscope.worker.files import JobFiles
+from boundscope.worker.files import JobFiles, VariabilityFiles
 from boundscope.worker.observer import Observer
 
 if TYPE_CHECKING:
     from boundscope.sharding.ranks import RankGroup
 
-Entry = Callable[[VerifyJob, JobFiles, Monitor, "RankGroup"], VerifyResult]
+# By the kind of the job: its Struct, its files, where events go, and the ranks; the result is rank 0's.
+Entry = Callable[
+    [VerifyJob | VariabilityJob, JobFiles | VariabilityFiles, Monitor, "RankGroup"],
+    VerifyResult | VariabilityResult,
+]
 
 JOIN_S = 25.0
 PATIENCE_S = 600.0  # beyond the job's time limit, which ends it in order
@@ -94,11 +98,11 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
 
     module, _, function = spec.entry.partition(":")
     entry: Entry = getattr(importlib.import_module(module), function)
-    assert isinstance(spec.job, VerifyJob), "only verify jobs run in ranks"
+    assert isinstance(spec.job, VerifyJob | VariabilityJob), "inspections do not run in ranks"
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
     join(spec.ranks, spec.job.timeout_s + PATIENCE_S)
     ranks = RankGroup.of_process_group()
-    files = JobFiles(network=Path(spec.network or ""), property=Path(spec.property or ""))
+    files = job_files(spec)
     observer.begin(spec.job.timeout_s)
     result = entry(spec.job, files, observer, ranks)
     if rank == 0:
@@ -106,6 +110,19 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     observer.flush()
     ranks.barrier()
     torch.distributed.destroy_process_group()
+
+
+def job_files(spec: JobSpec) -> JobFiles | VariabilityFiles:
+    """Where the job's files lie."""
+    network = Path(spec.network or "")
+    if isinstance(spec.job, VariabilityJob):
+        return VariabilityFiles(
+            network=network,
+            results=Path(spec.results or ""),
+            inputs=tuple(Path(path) for path in spec.inputs),
+            property=None if spec.property is None else Path(spec.property),
+        )
+    return JobFiles(network=network, property=Path(spec.property or ""))
 
 
 def join(size: int, patience_s: float) -> None:

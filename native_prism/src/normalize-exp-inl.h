@@ -16,7 +16,7 @@ namespace HWY_NAMESPACE {
 // exp(t) of t <= 0. With k the integer nearest to t / ln 2 and r = t - k ln 2, |r| < 0.3466, it is 2^k times the first
 // kDegree + 1 terms of the series of exp(r); the next one is below 2^-47.2 (degree 11) or 2^-57 (13). With the rounding
 // of the fused steps the relative error is below 2^-46 or 2^-51. exp(0) is 1. Where kTiny is false, t below -700 counts
-// as -700: for float32, results of which that is far below all. Else what is below the normal float64 is rounded once more.
+// as -700: for float32, which has no number near that. Else what is below the normal float64 is rounded once more.
 template <int kDegree, bool kTiny>
 HWY_INLINE VCarrier Exp(VCarrier t) {
   const DCarrier d;

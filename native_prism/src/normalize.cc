@@ -29,12 +29,6 @@ enum NormalizeStage : int {
   kNormalizeStages,
 };
 
-template <class T>
-T CanonicalElement(double x) {
-  if (x == x) return static_cast<T>(x);
-  return sizeof(T) == 4 ? static_cast<T>(BitsOf<float>(kCanonicalNan)) : static_cast<T>(BitsOf<double>(kCanonicalNan64));
-}
-
 // One number for each column, or one for all: then there are 16 of it.
 template <class T>
 struct Spread {
@@ -243,7 +237,9 @@ class NormalizeChannelsWork {
       const Filled<T> inverse(arguments_.inverse[channel]);
       const Filled<T> weight(weights != nullptr ? weights[channel] : zero);
       const Filled<T> bias(biases != nullptr ? biases[channel] : zero);
-      const auto choose = [each](const Filled<T>& one, const T* all) { return each ? Spread<T>{all, 1} : one.spread(); };
+      const auto choose = [each](const Filled<T>& one, const T* all) {
+        return each ? Spread<T>{all, 1} : one.spread();
+      };
       const Spread<T> means = choose(mean, arguments_.mean);
       if constexpr (L::kGuarded) {
         Range range = RangeOf(x, columns_);
@@ -252,14 +248,15 @@ class NormalizeChannelsWork {
       }
       Shift(lanes, x, place, means);
       if constexpr (L::kGuarded) {
-        if (!OrdinaryScaling(RangeOf(deviations_.data(), columns_), inverse_range_,
-                             weights != nullptr ? &weight_range_ : nullptr, biases != nullptr ? &bias_range_ : nullptr)) {
+        const Range* const weight_range = weights != nullptr ? &weight_range_ : nullptr;
+        const Range* const bias_range = biases != nullptr ? &bias_range_ : nullptr;
+        if (!OrdinaryScaling(RangeOf(deviations_.data(), columns_), inverse_range_, weight_range, bias_range)) {
           return false;
         }
       }
       Scale(lanes, stages_, deviations_.data(), columns_, place, choose(inverse, arguments_.inverse),
-            weights != nullptr ? choose(weight, weights) : Spread<T>{}, biases != nullptr ? choose(bias, biases) : Spread<T>{},
-            arguments_.out + row * columns_);
+            weights != nullptr ? choose(weight, weights) : Spread<T>{},
+            biases != nullptr ? choose(bias, biases) : Spread<T>{}, arguments_.out + row * columns_);
       return true;
     }
   }

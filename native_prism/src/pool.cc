@@ -46,7 +46,8 @@ class PoolWork {
         }
         if (!OrdinarySum(range_, a.steps())) return false;
       }
-      const std::uint64_t place = a.first_plane * static_cast<std::uint64_t>(a.groups) + static_cast<std::uint64_t>(row);
+      const std::uint64_t place =
+          a.first_plane * static_cast<std::uint64_t>(a.groups) + static_cast<std::uint64_t>(row);
       HWY_ALIGN typename L::Value sums[kGroup] = {};
       if (Gather(x, first, count)) {
         AddWhole(lanes, place, sums);

@@ -10,12 +10,12 @@
 #define PRISM_SRC_REDUCE_LANES_INL_H_
 #endif
 
-#include <array>
 #include <cstdint>
 #include <cstring>
 #include <limits>
 #include <type_traits>
 
+#include "elementwise-wide-inl.h"
 #include "exact.h"
 #include "rounding-inl.h"
 
@@ -108,37 +108,34 @@ class BitWords {
   V bits_[kRows][kParts];
 };
 
+// Where the step's words are, for kernels that make them themselves.
 template <int kRows>
-class ArrayWords {
+class GroupWords {
  public:
   struct Draw {
-    const TileArray* words;
-    std::uint64_t step;
+    Stream stream;        // from the step's tile on
+    std::uint64_t group;  // an element-wise operation's group with these words there
   };
-  ArrayWords(const Stream& stream, std::uint64_t row, std::uint64_t steps, bool bits)
-      : stream_(stream), tiles_(bits ? (steps + kStepsPerBitTile - 1) / kStepsPerBitTile : steps), row_(row), bits_(bits) {
-    Fill();
+  HWY_INLINE GroupWords(const Stream& stream, std::uint64_t row, std::uint64_t steps, bool bits)
+      : stream_(&stream),
+        tiles_(bits ? (steps + kStepsPerBitTile - 1) / kStepsPerBitTile : steps),
+        row_(row),
+        bits_(bits) {}
+  HWY_INLINE Draw At(int r) const {
+    const std::uint64_t first = (row_ + static_cast<std::uint64_t>(r)) * tiles_;
+    const std::uint64_t tile = first + (bits_ ? step_ / kStepsPerBitTile : step_);
+    Draw draw{*stream_, bits_ ? step_ % kStepsPerBitTile : 0};
+    draw.stream.start = Counter(*stream_, tile * kBlocksPerTile);
+    return draw;
   }
-  Draw At(int r) const { return {&words_[static_cast<std::size_t>(r)], step_}; }
-  void Advance() {
-    ++step_;
-    if (!bits_ || step_ % kStepsPerBitTile == 0) Fill();
-  }
+  HWY_INLINE void Advance() { ++step_; }
 
  private:
-  void Fill() {
-    for (int r = 0; r < kRows; ++r) {
-      const std::uint64_t tile = (row_ + static_cast<std::uint64_t>(r)) * tiles_;
-      words_[static_cast<std::size_t>(r)] = ScalarTile(stream_, tile + (bits_ ? step_ / kStepsPerBitTile : step_));
-    }
-  }
-
-  Stream stream_;
+  const Stream* stream_;
   std::uint64_t tiles_;
   std::uint64_t row_;
   std::uint64_t step_ = 0;
   bool bits_;
-  std::array<TileArray, kRows> words_;
 };
 
 // ---------------------------------------------------------------- what vectors share
@@ -314,12 +311,13 @@ struct StochasticLanes : VectorLanes<float, double> {
 template <Mode kMode>
 class NarrowLanes : public VectorLanes<float, double> {
   static constexpr bool kTiles = kMode == Mode::kStochastic;
+  template <int kRows>
+  using NoTiles = std::conditional_t<kMode == Mode::kNearest, NoWords<kRows>, BitWords<DImage, kRows>>;
 
  public:
   static constexpr bool kGuarded = false;
   template <int kRows>
-  using Words = std::conditional_t<kTiles, TileWords<kRows>,
-                                   std::conditional_t<kMode == Mode::kNearest, NoWords<kRows>, BitWords<DImage, kRows>>>;
+  using Words = std::conditional_t<kTiles, TileWords<kRows>, NoTiles<kRows>>;
   explicit NarrowLanes(const Rounding& rounding) : format_(rounding.precision) {}
   template <int kRows>
   HWY_INLINE Words<kRows> Place(const Stream& stream, std::uint64_t row, std::uint64_t steps) const {
@@ -368,89 +366,88 @@ class NarrowLanes : public VectorLanes<float, double> {
   NarrowFormat format_;
 };
 
-// Float64 elements, lane by lane: every mode, precision and value.
-class ExactLanes {
+// Float64 elements, by the element-wise kernels: every mode, precision and value.
+template <Mode kMode>
+class WideLanes {
  public:
   using Element = double;
   using Value = double;
-  using V = std::array<double, kGroup>;
+  struct V {
+    HWY_ALIGN double lanes[kGroup];
+  };
   static constexpr int kLanes = kGroup;
   static constexpr int kParts = 1;
   static constexpr int kTogether = 1;
   static constexpr bool kGuarded = false;
   template <int kRows>
-  using Words = ArrayWords<kRows>;
-  using Draw = ArrayWords<1>::Draw;
+  using Words = GroupWords<kRows>;
+  using Draw = GroupWords<1>::Draw;
 
-  explicit ExactLanes(const Rounding& rounding) : format_(Float64Format(rounding.precision)), mode_(rounding.mode) {}
+  explicit WideLanes(const Rounding& rounding) : precision_(rounding.precision) {}
   template <int kRows>
-  Words<kRows> Place(const Stream& stream, std::uint64_t row, std::uint64_t steps) const {
-    return {stream, row, steps, mode_ != Mode::kStochastic};
+  HWY_INLINE Words<kRows> Place(const Stream& stream, std::uint64_t row, std::uint64_t steps) const {
+    return {stream, row, steps, kMode != Mode::kStochastic};
   }
 
-  static V LoadPart(const double* from) {
+  static HWY_INLINE V LoadPart(const double* from) {
     V v;
-    std::memcpy(v.data(), from, sizeof v);
+    std::memcpy(v.lanes, from, sizeof v.lanes);
     return v;
   }
-  static V LoadLanes(const double* from) { return LoadPart(from); }
-  static void StoreLanes(const V& v, double* to) { std::memcpy(to, v.data(), sizeof v); }
-  static void StorePart(const V& v, double* to) { StoreLanes(v, to); }
-  static V Broadcast(double x) {
+  static HWY_INLINE V LoadLanes(const double* from) { return LoadPart(from); }
+  static HWY_INLINE void StoreLanes(const V& v, double* to) { std::memcpy(to, v.lanes, sizeof v.lanes); }
+  static HWY_INLINE void StorePart(const V& v, double* to) { StoreLanes(v, to); }
+  static HWY_INLINE V Broadcast(double x) {
     V v;
-    v.fill(x);
+    for (double& lane : v.lanes) lane = x;
     return v;
   }
-  static double First(const V& v) { return v[0]; }
-  static V Front(const V& now, const V& before, int count) {
+  static HWY_INLINE double First(const V& v) { return v.lanes[0]; }
+  static HWY_INLINE V Front(const V& now, const V& before, int count) {
     V v = before;
-    for (int l = 0; l < kGroup && l < count; ++l) v[static_cast<std::size_t>(l)] = now[static_cast<std::size_t>(l)];
+    for (int l = 0; l < kGroup && l < count; ++l) v.lanes[l] = now.lanes[l];
     return v;
   }
 
   template <class AnyDraw>
-  V Add(const V& a, const V& b, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactAdd(a[l], b[l]); });
+  HWY_INLINE V Add(const V& a, const V& b, const AnyDraw& draw, int) const {
+    return Run<AddOperation>(a.lanes, b.lanes, b.lanes, draw);
   }
   template <class AnyDraw>
-  V Sub(const V& a, const V& b, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactAdd(a[l], -b[l]); });
+  HWY_INLINE V Sub(const V& a, const V& b, const AnyDraw& draw, int) const {
+    return Run<SubtractOperation>(a.lanes, b.lanes, b.lanes, draw);
   }
   template <class AnyDraw>
-  V Mul(const V& a, const V& b, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactMultiply(a[l], b[l]); });
+  HWY_INLINE V Mul(const V& a, const V& b, const AnyDraw& draw, int) const {
+    return Run<MultiplyOperation>(a.lanes, b.lanes, b.lanes, draw);
   }
   template <class AnyDraw>
-  V MulAdd(const V& a, const V& b, const V& c, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactMultiplyAdd(a[l], b[l], c[l]); });
+  HWY_INLINE V MulAdd(const V& a, const V& b, const V& c, const AnyDraw& draw, int) const {
+    return Run<FmaOperation>(a.lanes, b.lanes, c.lanes, draw);
   }
   template <class AnyDraw>
-  V Div(const V& a, const V& b, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactDivide(a[l], b[l]); });
+  HWY_INLINE V Div(const V& a, const V& b, const AnyDraw& draw, int) const {
+    return Run<DivideOperation>(a.lanes, b.lanes, b.lanes, draw);
   }
   template <class AnyDraw>
-  V Sqrt(const V& a, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactSqrt(a[l]); });
+  HWY_INLINE V Sqrt(const V& a, const AnyDraw& draw, int) const {
+    return Run<SqrtOperation>(a.lanes, a.lanes, a.lanes, draw);
   }
   template <class AnyDraw>
-  V RoundDoubles(const double* from, const AnyDraw& draw, int) const {
-    return Each(draw, [&](std::size_t l) { return ExactValue(from[l]); });
+  HWY_INLINE V RoundDoubles(const double* from, const AnyDraw& draw, int) const {
+    return Run<RoundOperation>(from, from, from, draw);
   }
 
  private:
-  template <class AnyDraw, class Operation>
-  V Each(const AnyDraw& draw, const Operation& operation) const {
+  template <class Operation, class AnyDraw>
+  HWY_INLINE V Run(const double* a, const double* b, const double* c, const AnyDraw& draw) const {
+    const WideKernel<Operation, kMode> kernel(draw.stream, precision_);
     V v;
-    for (int l = 0; l < kGroup; ++l) {
-      const auto lane = static_cast<std::size_t>(l);
-      const Random random{LaneWord(*draw.words, l), LaneBits29(*draw.words, l), LaneBit(*draw.words, l, draw.step)};
-      v[lane] = Round(operation(lane), format_, mode_, random);
-    }
+    kernel.Groups(draw.group, {a, b, c}, v.lanes, 1);
     return v;
   }
 
-  Format format_;
-  Mode mode_;
+  int precision_;
 };
 
 // ---------------------------------------------------------------- groups and rows
@@ -479,7 +476,9 @@ HWY_INLINE void StoreGroup(const typename L::V* group, std::int64_t count, typen
 
 constexpr int kTreeSteps = 4;
 
-inline std::uint64_t StepsOf(std::int64_t columns) { return static_cast<std::uint64_t>((columns + kGroup - 1) / kGroup); }
+inline std::uint64_t StepsOf(std::int64_t columns) {
+  return static_cast<std::uint64_t>((columns + kGroup - 1) / kGroup);
+}
 
 // Adds the lanes below `lanes` of each row's sums as a tree; what is left is in results[row].
 template <class L, int kRows, class W>
@@ -649,7 +648,7 @@ HWY_INLINE bool OrdinaryDot(const Range& a, const Range& b, std::int64_t columns
          static_cast<double>(a.smallest) * b.smallest >= kLeastProduct;
 }
 
-// Of a result of at least half of it is normal before it is rounded.
+// Whether what was rounded to x was a normal number, or exact.
 HWY_INLINE bool OrdinaryResult(double x) { return x == 0 || (std::fabs(x) >= 0x1p-125 && std::fabs(x) < kMost); }
 
 // ---------------------------------------------------------------- mean and variance
@@ -736,25 +735,26 @@ void ForRowsBy(const Work& work, const Rounding& rounding, std::int64_t begin, s
   }
 }
 
+template <class T, Mode kMode>
+using AnyLanes = std::conditional_t<sizeof(T) == 4, NarrowLanes<kMode>, WideLanes<kMode>>;
+
 template <class T, class Work>
 void ForRows(const Work& work, const Rounding& rounding, std::int64_t begin, std::int64_t end) {
   const bool full = rounding.precision == 0 || rounding.precision == (sizeof(T) == 4 ? 24 : 53);
   if (full && rounding.mode == Mode::kNearest) return ForRowsBy<NearestLanes<T>>(work, rounding, begin, end);
   if (full && rounding.mode == Mode::kUpDown) return ForRowsBy<UpDownLanes<T>>(work, rounding, begin, end);
-  if constexpr (sizeof(T) == 8) {
-    return ForRowsBy<ExactLanes>(work, rounding, begin, end);
-  } else {
+  if constexpr (sizeof(T) == 4) {
     if (full && rounding.mode == Mode::kStochastic) return ForRowsBy<StochasticLanes>(work, rounding, begin, end);
-    switch (rounding.mode) {
-      case Mode::kNearest:
-        return ForRowsBy<NarrowLanes<Mode::kNearest>>(work, rounding, begin, end);
-      case Mode::kStochastic:
-        return ForRowsBy<NarrowLanes<Mode::kStochastic>>(work, rounding, begin, end);
-      case Mode::kUpDown:
-        return ForRowsBy<NarrowLanes<Mode::kUpDown>>(work, rounding, begin, end);
-      case Mode::kRandom:
-        return ForRowsBy<NarrowLanes<Mode::kRandom>>(work, rounding, begin, end);
-    }
+  }
+  switch (rounding.mode) {
+    case Mode::kNearest:
+      return ForRowsBy<AnyLanes<T, Mode::kNearest>>(work, rounding, begin, end);
+    case Mode::kStochastic:
+      return ForRowsBy<AnyLanes<T, Mode::kStochastic>>(work, rounding, begin, end);
+    case Mode::kUpDown:
+      return ForRowsBy<AnyLanes<T, Mode::kUpDown>>(work, rounding, begin, end);
+    case Mode::kRandom:
+      return ForRowsBy<AnyLanes<T, Mode::kRandom>>(work, rounding, begin, end);
   }
 }
 

@@ -63,7 +63,7 @@ class ReduceWork {
         if (L::kGuarded && !OrdinaryResult(results[r])) return false;
       }
     }
-    for (int r = 0; r < kRows; ++r) arguments_.out[row + r] = Canonical(results[r]);
+    for (int r = 0; r < kRows; ++r) arguments_.out[row + r] = CanonicalElement<T>(results[r]);
     return true;
   }
 
@@ -77,15 +77,10 @@ class ReduceWork {
       return false;
     }
     for (int r = 0; r < kRows; ++r) {
-      arguments_.out[row + r] = Canonical(moments[r].variance);
-      if (arguments_.mean != nullptr) arguments_.mean[row + r] = Canonical(moments[r].mean);
+      arguments_.out[row + r] = CanonicalElement<T>(moments[r].variance);
+      if (arguments_.mean != nullptr) arguments_.mean[row + r] = CanonicalElement<T>(moments[r].mean);
     }
     return true;
-  }
-
-  static T Canonical(double x) {
-    if (x == x) return static_cast<T>(x);
-    return sizeof(T) == 4 ? static_cast<T>(BitsOf<float>(kCanonicalNan)) : static_cast<T>(BitsOf<double>(kCanonicalNan64));
   }
 
   ReduceArguments<T> arguments_;

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "exact.h"
 #include "rounding_check.h"
 #include "threads.h"
 
@@ -15,6 +16,17 @@ namespace prism {
 
 template <class T>
 constexpr int kBitsOf = sizeof(T) == 4 ? 24 : 53;
+
+// x, a number of type T, and the quiet NaN for any NaN.
+template <class T>
+T CanonicalElement(double x) {
+  if (x == x) return static_cast<T>(x);
+  if constexpr (sizeof(T) == 4) {
+    return BitsOf<float>(kCanonicalNan);
+  } else {
+    return BitsOf<double>(kCanonicalNan64);
+  }
+}
 
 inline void CheckRows(std::int64_t rows, std::int64_t columns) {
   if (rows < 0) throw std::invalid_argument("rows: expected at least 0, got " + std::to_string(rows) + ".");

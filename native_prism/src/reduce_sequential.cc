@@ -6,6 +6,7 @@
 
 #include "exact.h"
 #include "reduce.h"
+#include "reduce_rows.h"
 #include "stream.h"
 
 namespace prism {
@@ -86,12 +87,6 @@ class ElementRounder {
 };
 
 template <class T>
-T Canonical(T x) {
-  if (x == x) return x;
-  return sizeof(T) == 4 ? static_cast<T>(BitsOf<float>(kCanonicalNan)) : static_cast<T>(BitsOf<double>(kCanonicalNan64));
-}
-
-template <class T>
 T SumOf(const T* x, const ReduceArguments<T>& arguments, const Rounding& rounding, std::uint64_t row) {
   ElementRounder<T> rounder(rounding, 0, row, arguments.columns);
   T sum = x[0];
@@ -131,10 +126,10 @@ void ReduceSequentially(const ReduceArguments<T>& arguments, const Rounding& rou
       result = ElementRounder<T>(rounding, 1, row, 1).Divide(result, static_cast<double>(arguments.columns));
     }
     if (arguments.reduction == Reduction::kVariance) {
-      if (arguments.mean != nullptr) arguments.mean[r] = Canonical(result);
+      if (arguments.mean != nullptr) arguments.mean[r] = CanonicalElement<T>(static_cast<double>(result));
       result = VarianceOf(a, result, arguments, rounding, row);
     }
-    arguments.out[r] = Canonical(result);
+    arguments.out[r] = CanonicalElement<T>(static_cast<double>(result));
   }
 }
 

@@ -61,8 +61,9 @@ T SumOf(const T* x, int columns, std::uint64_t row, const Rounding& rounding) {
   }
   for (int half = 8, level = 0; half >= 1; half /= 2, ++level) {
     for (int l = 0; l < half && l + half < lanes; ++l) {
+      const std::uint64_t step = steps + static_cast<std::uint64_t>(level);
       sums[l] = prism::Round(prism::ExactAdd(sums[l], sums[l + half]), format, rounding.mode,
-                             Drawn(stream, rounding.mode, row, steps + 4, steps + static_cast<std::uint64_t>(level), l));
+                             Drawn(stream, rounding.mode, row, steps + 4, step, l));
     }
     lanes = lanes < half ? lanes : half;
   }

@@ -34,7 +34,7 @@ from boundscope.sharding.weights import WeightStore, WholeWeights
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
 CHUNK_LARGEST = 1024
-CHUNK_ELEMENTS = 1 << 21  # of the widest tensor; small networks take more rows at once
+CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows at once
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
 EXACT_TERMS = 100

@@ -47,6 +47,9 @@ class InstrumentMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if types:
+            # Tensors with a dispatch of their own (jagged, DTensor): what they are made of comes back here.
+            return NotImplemented
         handler = self._handlers.get(func)
         if handler is None:
             self.treated[func], handler = _resolve(func)

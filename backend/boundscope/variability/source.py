@@ -1,10 +1,12 @@
 """Where the noise at the outputs comes from: layers perturbed alone, all layers but one, or halves of the network.
 
 A layer that is not perturbed runs rounded to nearest, and the others keep the random words that they have in the whole
-run (`boundscope_prism.instrument(select=…)`). Under stochastic rounding errors of different operations are
+run (`boundscope_prism.instrument(select=…)`). Errors of different operations under stochastic rounding are
 uncorrelated to first order (Connolly, Higham and Mary, "Stochastic rounding and its probabilistic backward error
-analysis", SIAM J. Sci. Comput. 43, 2021), so the variances that layers cause add up; where a network amplifies noise
-so much that they do not, the shares do not add up to one, which is told.
+analysis", SIAM J. Sci. Comput. 43, 2021), so the variances that layers cause would add up, but for one thing: what a
+layer that is perturbed alone hands on differs from sample to sample, and so do the errors of rounding it to nearest
+further on, by about 0.3 ulp an operation. That is little beside UD's ulp, and nearly as much as SR's own noise. So
+shares of layers alone may add up to more than one, and those of all but one to less; their sum is told.
 """
 
 from __future__ import annotations

@@ -37,9 +37,10 @@ def make_report(record: JobRecord, info: JobInfo, folder: Path) -> Report:
             path = folder / f"{table.name}.csv"
             path.write_text(table.to_csv(), encoding="utf-8", newline="")
             written.append(path)
-        if record.result is not None:
+        result = record.result or record.variability
+        if result is not None:
             path = folder / "result.json"
-            path.write_text(to_json(record.result) + "\n", encoding="utf-8")
+            path.write_text(to_json(result) + "\n", encoding="utf-8")
             written.append(path)
         pictures = draw(record, info, folder)
         written += pictures.paths

@@ -27,8 +27,13 @@ def events_of(record: JobRecord, info: JobInfo) -> tuple[EventRecord, ...]:
     whole += [(ended_s, 0, failure) for failure in record.failures]
     if record.progress is not None:
         whole.append((ended_s, 0, record.progress))
+    whole += [
+        (started_s + one.elapsed_s, rank, one) for (rank, _), told in record.noise.items() for one in told
+    ]
     if record.result is not None:
         whole.append((ended_s, 0, record.result))
+    if record.variability is not None:
+        whole.append((ended_s, 0, record.variability))
     whole.append((ended_s, -1, StateChanged(state=record.state, reason=record.state_reason)))
     return tuple(
         EventRecord(number=number, time_s=time_s, rank=rank, event=event)

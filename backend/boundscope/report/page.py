@@ -16,10 +16,12 @@ from boundscope.protocol import (
     JobInfo,
     PropertyFile,
     PropertySummary,
+    VariabilityJob,
+    VariabilityResult,
     VerifyJob,
     VerifyResult,
 )
-from boundscope.records import Cell, JobRecord, Table
+from boundscope.records import Cell, JobRecord, Table, variability_tables
 from boundscope.report.pictures import Pictures
 
 ROWS_SHOWN = 200
@@ -31,6 +33,13 @@ _MEANING = {
     "out_of_memory": "The memory limit was reached before there was a proof or a counterexample.",
     "error": "The run could not be carried out.",
 }
+_TABLE_TITLES = {
+    "noise": "Significant bits of each layer",
+    "decisions": "Decisions",
+    "coverage": "What was perturbed",
+    "sources": "Where the noise at the outputs comes from",
+    "deployed": "What is proven beside what was observed",
+}
 _PICTURE_TITLES = {"verdict": "Verdict", "bound_gap": "Bound gap", "memory": "Memory", "layers": "Layers"}
 _NOT_ON_THE_PAGE = ("verdict", "log", "layers")  # the page says these in text and tables of its own
 
@@ -38,7 +47,8 @@ _NOT_ON_THE_PAGE = ("verdict", "log", "layers")  # the page says these in text a
 def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
     """The whole page as text; every value that came from outside is escaped."""
     result = record.result
-    sections = [_header(info, record)]
+    found = record.variability
+    sections = [_header(info, record) if found is None else _noise_header(info, found)]
     if record.property is not None:
         sections.append(_property(record.property))
     if result is not None:
@@ -46,20 +56,25 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
             sections.append(_counterexample(result.counterexample, result.reason))
         if result.margin.per_clause:
             sections.append(_section("Margins", _table(record.margin_table())))
+    if found is not None:
+        sections += _noise(found)
     sections.append(_pictures(pictures))
     if record.layers:
         sections.append(_section("Layers", _table(record.layer_table())))
-    if result is not None:
-        if result.cross_check is not None:
-            sections.append(_cross_check(result.cross_check, record.cross_check_table()))
-        sections.append(_cost(result))
-    sections.append(_provenance(info, result))
+    if result is not None and result.cross_check is not None:
+        sections.append(_cross_check(result.cross_check, record.cross_check_table()))
+    ended = result or found
+    if ended is not None:
+        sections.append(_cost(ended))
+    sections.append(_provenance(info, ended))
     if record.property is not None:
         sections.append(_input_box(record.property))
     if record.log:
         sections.append(_log(record))
     style = files("boundscope.report").joinpath("style.css").read_text(encoding="utf-8")
     verdict = "no result" if result is None else result.verdict.replace("_", " ")
+    if found is not None:
+        verdict = _noise_word(found)
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -96,6 +111,47 @@ def _header(info: JobInfo, record: JobRecord) -> str:
         f"<p>{_MEANING[verdict]} {escape(_sentence(result.reason))}</p>\n"
         f'<dl class="facts">{cells}</dl>\n</header>'
     )
+
+
+def _noise_word(result: VariabilityResult) -> str:
+    return "measured" if result.verdict is None else result.verdict.replace("_", " ")
+
+
+def _noise_header(info: JobInfo, result: VariabilityResult) -> str:
+    seconds = result.seconds
+    facts = (
+        ("Arithmetic", result.arithmetic or "none"),
+        ("Samples", f"{result.samples} of {result.samples_asked}"),
+        ("Points", result.inputs or "none"),
+        ("Time", f"{seconds.load + seconds.parse + seconds.solve:.3f} s"),
+    )
+    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    verdict = "none" if result.verdict is None else result.verdict.value
+    return (
+        f"<header>\n<h1>{escape(info.title)}</h1>\n"
+        f'<div class="verdict {verdict}">{_noise_word(result)}</div>\n'
+        f"<p>{escape(_sentence(result.reason))}</p>\n"
+        f'<dl class="facts">{cells}</dl>\n</header>'
+    )
+
+
+def _noise(result: VariabilityResult) -> list[str]:
+    """A section a table, with what is said of it in words."""
+    words = {
+        "noise": [result.baseline and f"The baseline is {result.baseline}"],
+        "decisions": [f"{one.layer}: {one.sentence}" for one in result.decisions],
+        "coverage": [result.coverage.sentence if result.coverage is not None else ""],
+        "sources": [result.sources_note],
+        "deployed": [result.deployed_note],
+    }
+    sections = []
+    for table in variability_tables(result):
+        said = "".join(f"<p>{escape(_sentence(text))}</p>" for text in words[table.name] if text)
+        sections.append(_section(_TABLE_TITLES[table.name], said + _table(table)))
+    if not result.deployed and result.deployed_note:
+        note = f"<p>{escape(_sentence(result.deployed_note))}</p>"
+        sections.append(_section(_TABLE_TITLES["deployed"], note))
+    return sections
 
 
 def _margin_fact(result: VerifyResult) -> tuple[str, str]:
@@ -187,7 +243,7 @@ def _cross_check(check: CrossCheck, table: Table) -> str:
     return _section("Cross-check", paragraphs + _table(table))
 
 
-def _cost(result: VerifyResult) -> str:
+def _cost(result: VerifyResult | VariabilityResult) -> str:
     seconds = result.seconds
     times = _rows_table(
         ("step", "seconds"), [("load", seconds.load), ("parse", seconds.parse), ("solve", seconds.solve)]
@@ -208,13 +264,15 @@ def _cost(result: VerifyResult) -> str:
     return _section("Time and memory", times + memory)
 
 
-def _provenance(info: JobInfo, result: VerifyResult | None) -> str:
+def _provenance(info: JobInfo, result: VerifyResult | VariabilityResult | None) -> str:
     rows: list[tuple[Cell, ...]] = []
     job = info.job
     references: list[tuple[str, FileRef | None]] = [("network", job.network)]
     if job.property is not None:
         source = job.property
         references.append(("property", source.file if isinstance(source, PropertyFile) else source.center))
+    if isinstance(job, VariabilityJob):
+        references += [("points", reference) for reference in job.inputs[:ROWS_SHOWN]]
     for role, reference in references:
         if reference is not None:
             text = f"{reference.name}, {reference.size_bytes} bytes, SHA-256 {reference.sha256}"

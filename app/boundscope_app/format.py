@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from boundscope.protocol import JobInfo, JobState, NetworkSummary, Progress
+from boundscope.protocol import JobInfo, JobState, NetworkSummary, Progress, VariabilityJob
 
 STATE_WORDS: dict[JobState, str] = {
     JobState.QUEUED: "queued",
@@ -59,6 +59,14 @@ def run_seconds(info: JobInfo, now: float) -> float | None:
     if info.started_s is None:
         return None
     return max(0.0, (info.ended_s if info.ended_s is not None else now) - info.started_s)
+
+
+def outcome_word(info: JobInfo) -> str:
+    """The verdict; "measured" where a run measured what was asked for; "" where there is neither."""
+    if info.verdict is not None:
+        return info.verdict.replace("_", " ")
+    measured = isinstance(info.job, VariabilityJob) and info.state is JobState.FINISHED
+    return "measured" if measured else ""
 
 
 def progress_fraction(progress: Progress | None) -> float | None:

@@ -7,15 +7,15 @@ from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import QApplication, QSystemTrayIcon, QWidget
 
 from boundscope.protocol import JobInfo
-from boundscope_app.format import STATE_WORDS
+from boundscope_app.format import STATE_WORDS, outcome_word
 
 SHOWN_MS = 10_000
 
 
 def outcome(info: JobInfo) -> str:
     """The end of a run in a few words: the verdict, or how else it ended."""
-    if info.verdict is not None:
-        return info.verdict.replace("_", " ")
+    if word := outcome_word(info):
+        return word
     return f"{STATE_WORDS[info.state]}: {info.cause}" if info.cause else STATE_WORDS[info.state]
 
 

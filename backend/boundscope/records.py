@@ -244,7 +244,7 @@ class JobRecord:
 def variability_tables(result: VariabilityResult) -> tuple[Table, ...]:
     """What the result of a variability job holds, one row a layer, output or operator; empty tables left out."""
     tables = (
-        Table("noise", _NOISE_COLUMNS, tuple(_noise_row(layer) for layer in result.layers)),
+        noise_table(result.layers),
         Table(
             "decisions",
             (
@@ -331,6 +331,11 @@ def variability_tables(result: VariabilityResult) -> tuple[Table, ...]:
         ),
     )
     return tuple(table for table in tables if table.rows)
+
+
+def noise_table(layers: Iterable[LayerNoise]) -> Table:
+    """One row a layer: what its elements are, and how many bits of them are significant."""
+    return Table("noise", _NOISE_COLUMNS, tuple(_noise_row(layer) for layer in layers))
 
 
 _NOISE_COLUMNS = (

@@ -8,10 +8,10 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
-from boundscope.protocol import JobInfo, JobState, VerifyJob
+from boundscope.protocol import JobInfo, JobState, VariabilityJob, VerifyJob
 from boundscope_app import theme as themes
 from boundscope_app.docks.choices import METHODS
-from boundscope_app.format import STATE_WORDS, duration, moment, progress_text, run_seconds
+from boundscope_app.format import STATE_WORDS, duration, moment, outcome_word, progress_text, run_seconds
 from boundscope_app.runs import RunModel
 
 COLUMNS = ("State", "Run", "Method", "Ranks", "Verdict", "Progress", "Started", "Duration", "Host")
@@ -125,11 +125,11 @@ def _text(info: JobInfo, column: int) -> str:
         case 1:
             return info.title or info.id
         case 2:
-            return METHODS.get(job.method, (str(job.method),))[0] if isinstance(job, VerifyJob) else info.kind
+            return _method(info)
         case 3:
-            return f"{job.ranks}" if isinstance(job, VerifyJob) else ""
+            return f"{job.ranks}" if isinstance(job, VerifyJob | VariabilityJob) else ""
         case 4:
-            return info.verdict.replace("_", " ") if info.verdict else ""
+            return outcome_word(info)
         case 5:
             return info.cause if info.state.ended else progress_text(info.progress)
         case 6:
@@ -139,6 +139,14 @@ def _text(info: JobInfo, column: int) -> str:
             return "" if seconds is None else duration(seconds)
         case _:
             return info.host
+
+
+def _method(info: JobInfo) -> str:
+    """The bound method, or the rounding of a run that measures."""
+    job = info.job
+    if isinstance(job, VerifyJob):
+        return METHODS.get(job.method, (str(job.method),))[0]
+    return job.mode.upper() if isinstance(job, VariabilityJob) else info.kind
 
 
 def _color(info: JobInfo, column: int) -> QColor | None:
@@ -152,7 +160,7 @@ def _color(info: JobInfo, column: int) -> QColor | None:
 def _sort_key(info: JobInfo, column: int) -> float | str:
     job = info.job
     if column == RANKS:
-        return float(job.ranks) if isinstance(job, VerifyJob) else 0.0
+        return float(job.ranks) if isinstance(job, VerifyJob | VariabilityJob) else 0.0
     if column == STARTED:
         return info.started_s or info.created_s
     if column == DURATION:

@@ -7,8 +7,18 @@ from boundscope_app.views.gap import BoundGapView
 from boundscope_app.views.layers import LayersView
 from boundscope_app.views.log import LogView
 from boundscope_app.views.memory import MemoryView
+from boundscope_app.views.variability import VariabilityView
 from boundscope_app.views.verdict import VerdictView
 
-VIEWS: tuple[type[View], ...] = (VerdictView, BoundGapView, MemoryView, LayersView, LogView)
+VIEWS: tuple[type[View], ...] = (VerdictView, BoundGapView, MemoryView, LayersView, VariabilityView, LogView)
 
-__all__ = ["VIEWS", "BoundGapView", "LayersView", "LogView", "MemoryView", "VerdictView", "View"]
+__all__ = [
+    "VIEWS",
+    "BoundGapView",
+    "LayersView",
+    "LogView",
+    "MemoryView",
+    "VariabilityView",
+    "VerdictView",
+    "View",
+]

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from boundscope.errors import BoundscopeError
-from boundscope.protocol import JobInfo
+from boundscope.protocol import JobInfo, VariabilityJob
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.cursor import TimeCursor
@@ -46,6 +46,7 @@ class View(QWidget):
     view_id: ClassVar[str]
     title: ClassVar[str]
     empty_text: ClassVar[str]
+    noise_text: ClassVar[str] = ""  # the empty state beside a run that measures noise, where it has its own
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -175,7 +176,12 @@ class View(QWidget):
 
     def waiting_text(self) -> str:
         """What is said when there is a run but nothing to show yet."""
-        return self.empty_text
+        return self.noise_text if self.noise_text and self.shows_variability else self.empty_text
+
+    @property
+    def shows_variability(self) -> bool:
+        """Whether the run measures noise instead of proving something."""
+        return self.info is not None and isinstance(self.info.job, VariabilityJob)
 
     def reset(self) -> None:
         """Forget zoom, pins and caches: another record is shown from now on."""

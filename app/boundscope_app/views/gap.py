@@ -28,6 +28,10 @@ class BoundGapView(TimeView):
         "No bounds yet.\n\nWhile a run goes on, the proven lower bound and the least margin seen are drawn here for "
         "every clause. The property holds once every lower bound is above zero."
     )
+    noise_text = (
+        "This run measures noise and proves no margin, so there is no gap to draw.\n\nWhat it measured is in the "
+        "Variability view; with a property, the bounds proven for its layers are there too."
+    )
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

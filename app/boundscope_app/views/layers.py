@@ -169,6 +169,10 @@ class LayersView(View):
     empty_text = (
         "No layer has bounds yet.\n\nThey appear here, by the name of the ONNX node, while a run goes on."
     )
+    noise_text = (
+        "This run measures noise; it has no table of bounds.\n\nThe significant bits of its layers are in the "
+        "Variability view."
+    )
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)

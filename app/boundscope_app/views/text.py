@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from boundscope.protocol import JobInfo, VerifyJob
+from boundscope.protocol import JobInfo, VariabilityJob, VerifyJob
 from boundscope.records import JobRecord
 
 MINUS = "\u2212"
@@ -82,11 +82,29 @@ def run_caption(info: JobInfo | None, record: JobRecord | None) -> str:
         if job.ranks > 1:
             parts.append(f"{job.ranks} ranks, {job.sharding.value}")
         parts.append(f"arithmetic: {job.arithmetic.label}")
+    elif info is not None and isinstance(info.job, VariabilityJob):
+        noise = info.job
+        parts = [noise.network.name, points_name(noise), noise.mode.label, f"{noise.samples} samples"]
+        if noise.precision is not None:
+            parts.append(precision_name(noise.precision))
+        parts.append(f"seed {noise.seed}")
     elif info is not None:
         parts = [info.title or info.id]
     elif record is not None and record.network is not None:
         parts = [record.network.name]
     return "  ·  ".join(parts)
+
+
+def points_name(job: VariabilityJob) -> str:
+    """Where the points of a run are from, in a few words."""
+    if job.draw:
+        return f"{job.draw} points drawn from the property’s box"
+    return job.inputs[0].name if len(job.inputs) == 1 else f"{len(job.inputs)} files"
+
+
+def precision_name(bits: int | None) -> str:
+    """A virtual precision by its significand bits, the hidden one included."""
+    return "as the network computes" if bits is None else f"{bits}-bit significands"
 
 
 def property_name(job: VerifyJob) -> str:

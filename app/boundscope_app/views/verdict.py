@@ -26,14 +26,14 @@ from PySide6.QtWidgets import (
 )
 
 from boundscope.errors import BoundscopeError
-from boundscope.records import JobRecord, Table
+from boundscope.records import JobRecord, Table, variability_tables
 from boundscope_app import theme as themes
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
 from boundscope_app.views.text import file_stem, seconds
-from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, verdict_text
+from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
 
 PDF_WIDTH_PX = 680
 
@@ -97,6 +97,7 @@ class VerdictView(View):
         key = (
             self.info,
             record.result,
+            record.variability,
             record.property,
             record.network,
             len(record.failures),
@@ -121,7 +122,7 @@ class VerdictView(View):
 
     def _draw_progress(self, record: JobRecord) -> None:
         progress = record.progress
-        running = record.result is None and not job_state(self.info, record).ended
+        running = outcome_of(record) is None and not job_state(self.info, record).ended
         self._progress.setVisible(running)
         if not running:
             return
@@ -135,8 +136,9 @@ class VerdictView(View):
 
     def copy_command(self) -> None:
         """Put the command line that reproduces the run on the clipboard."""
-        if self.record is not None and self.record.result is not None:
-            QGuiApplication.clipboard().setText(self.record.result.command)
+        outcome = None if self.record is None else outcome_of(self.record)
+        if outcome is not None:
+            QGuiApplication.clipboard().setText(outcome.command)
 
     def export_pdf(self, path: Path | str) -> None:
         """Write the page as A4 PDF with selectable text; raises BoundscopeError where it cannot be written."""
@@ -173,15 +175,18 @@ class VerdictView(View):
     def extend_menu(self, menu: QMenu) -> None:
         copy = menu.addAction("Copy selected text", self.browser.copy)
         copy.setEnabled(self.browser.textCursor().hasSelection())
-        self.copy_command_action.setEnabled(self.record is not None and self.record.result is not None)
+        outcome = None if self.record is None else outcome_of(self.record)
+        self.copy_command_action.setEnabled(outcome is not None and bool(outcome.command))
         menu.addAction(self.copy_command_action)
         menu.addAction(self.pdf_action)
         menu.addSeparator()
 
     def tables(self) -> tuple[Table, ...]:
-        """Margins, peaks of memory, and the counterexample's inputs and outputs."""
+        """Margins and the counterexample's inputs and outputs; of a run that measured, what it found."""
         if self.record is None:
             return ()
+        if self.record.variability is not None:
+            return variability_tables(self.record.variability)
         tables = [self.record.margin_table()]
         result = self.record.result
         if result is not None and result.counterexample is not None:

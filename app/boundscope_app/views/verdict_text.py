@@ -15,12 +15,15 @@ from boundscope.protocol import (
     Counterexample,
     JobInfo,
     JobState,
+    VariabilityJob,
+    VariabilityResult,
     Verdict,
     VerifyJob,
     VerifyResult,
 )
 from boundscope.records import JobRecord
 from boundscope_app.theme import Theme
+from boundscope_app.views import variability_text
 from boundscope_app.views.counterexample import input_picture
 from boundscope_app.views.html import Html, escape
 from boundscope_app.views.text import byte_size, clause_name, count, number, property_name, seconds
@@ -57,6 +60,13 @@ STATE_WORDS = {
     ),
 }
 
+NOISE_STATE_WORDS = {
+    JobState.RUNNING: "Samples are being taken; the Variability view shows what they say so far.",
+    JobState.FAILED: "The run ended without a measurement.",
+    JobState.CANCELLED: "Somebody cancelled the run before it was complete.",
+    JobState.INTERRUPTED: "The daemon went away while the run was going; there is no measurement.",
+}
+
 
 @dataclass
 class VerdictText:
@@ -86,6 +96,11 @@ def failure_cause(info: JobInfo | None, record: JobRecord) -> str:
     return " ".join(dict.fromkeys(causes))
 
 
+def outcome_of(record: JobRecord) -> VerifyResult | VariabilityResult | None:
+    """What the run ended with, be it a verdict or a measurement."""
+    return record.result or record.variability
+
+
 def verdict_text(
     info: JobInfo | None, record: JobRecord, theme: Theme, *, with_progress: bool, width: int
 ) -> VerdictText:
@@ -95,9 +110,14 @@ def verdict_text(
     """
     h = Html(theme)
     page = VerdictText("")
-    result = record.result
+    result, noise, outcome = record.result, record.variability, outcome_of(record)
     parts = [_banner(h, info, record)]
-    if with_progress and result is None and record.progress is not None and not job_state(info, record).ended:
+    if (
+        with_progress
+        and outcome is None
+        and record.progress is not None
+        and not job_state(info, record).ended
+    ):
         parts.append(h.paragraph(progress_line(record)))
     left: list[str] = []
     right = [_what_was_run(h, info, record)]
@@ -108,6 +128,10 @@ def verdict_text(
         left.append(_margins(h, result.margin.per_clause))
         right.append(_resources(h, result))
         right.append(h.heading("Versions") + h.pairs(sorted(result.versions.items())))
+    if noise is not None:
+        parts.append(variability_text.tiles(h, noise))
+        left.append(variability_text.result_markup(h, noise))
+        right.append(variability_text.resources_markup(h, noise))
     if record.property is not None:
         words = "".join(h.paragraph(words) for words in record.property.words[:MOST_WORDS])
         left.append(h.heading("The property in words") + words)
@@ -115,8 +139,8 @@ def verdict_text(
         parts.append(h.columns("".join(left), "".join(right)))
     else:
         parts += left + right
-    if result is not None and result.command:
-        parts.append(h.heading("The same from the command line") + h.code(result.command))
+    if outcome is not None and outcome.command:
+        parts.append(h.heading("The same from the command line") + h.code(outcome.command))
     page.markup = "".join(parts)
     return page
 
@@ -135,15 +159,19 @@ def progress_line(record: JobRecord) -> str:
 
 
 def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
-    result = record.result
+    result, noise = record.result, record.variability
     if result is not None:
         key = result.verdict.value
         word, sentence = IN_WORDS[result.verdict]
         more = result.reason
+    elif noise is not None:
+        key = "measured" if noise.verdict is None else noise.verdict.value
+        word, sentence = variability_text.heading_words(noise)
+        more = noise.reason
     else:
         state = job_state(info, record)
         key = state.value
-        word, sentence = STATE_WORDS[state]
+        word, sentence = _state_words(info, state)
         more = failure_cause(info, record) if state.ended or record.failures else ""
     color, fill = h.theme.verdict_colors(key)
     if result is not None and result.verdict in (Verdict.VERIFIED, Verdict.VIOLATED):
@@ -158,6 +186,13 @@ def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         lines = escape(more).replace("\n", "<br>")
         markup += f'<p style="margin-top:8px; margin-bottom:0; color:{h.theme.text}">{lines}</p>'
     return h.box(markup, fill)
+
+
+def _state_words(info: JobInfo | None, state: JobState) -> tuple[str, str]:
+    word, sentence = STATE_WORDS[state]
+    if info is not None and isinstance(info.job, VariabilityJob):
+        sentence = NOISE_STATE_WORDS.get(state, sentence)
+    return word, sentence
 
 
 def _tiles(h: Html, result: VerifyResult) -> str:
@@ -284,6 +319,8 @@ def _what_was_run(h: Html, info: JobInfo | None, record: JobRecord) -> str:
             ("Time limit", seconds(job.timeout_s)),
             ("Seed", str(job.seed)),
         ]
+    elif info is not None and isinstance(info.job, VariabilityJob):
+        rows += variability_text.run_rows(info.job)
     if record.network is not None:
         net = record.network
         rows.append(

@@ -12,14 +12,21 @@ from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 from pytestqt.qtbot import QtBot
 
+from app.views import sample_noise
 from app.views import sample_records as samples
 from boundscope.errors import BoundscopeError
 from boundscope.protocol import GapPoint, Verdict
 from boundscope.records import JobRecord
 from boundscope_app import theme
-from boundscope_app.views import VIEWS, BoundGapView, MemoryView, VerdictView, View
+from boundscope_app.views import VIEWS, BoundGapView, MemoryView, VariabilityView, VerdictView, View
 
 ALL_VIEWS = pytest.mark.parametrize("view_type", VIEWS, ids=lambda v: v.view_id)
+
+
+def own_record(view_type: type[View], verdict: Verdict = Verdict.VERIFIED) -> JobRecord:
+    """A finished run that this view shows."""
+    noise = view_type is VariabilityView
+    return samples.record_of(sample_noise.finished_events() if noise else samples.finished_events(verdict))
 
 
 def shown(qtbot: QtBot, view_type: type[View], record: JobRecord) -> View:
@@ -55,7 +62,7 @@ def svg_points(path: Path, color: str) -> np.ndarray:
 def test_png_of_a_plot_has_exactly_the_pixels_asked_for(
     qtbot: QtBot, tmp_path: Path, view_type: type[View], scale: float
 ) -> None:
-    view = shown(qtbot, view_type, samples.record_of(samples.finished_events()))
+    view = shown(qtbot, view_type, own_record(view_type))
     path = tmp_path / "picture.png"
     view.export_png(path, width_px=1200, height_px=700, scale=scale)
     image = QImage(str(path))
@@ -69,7 +76,7 @@ def test_png_of_a_plot_has_exactly_the_pixels_asked_for(
 
 @ALL_VIEWS
 def test_svg_opens_and_draws_what_the_png_shows(qtbot: QtBot, tmp_path: Path, view_type: type[View]) -> None:
-    view = shown(qtbot, view_type, samples.record_of(samples.finished_events(Verdict.VIOLATED)))
+    view = shown(qtbot, view_type, own_record(view_type, Verdict.VIOLATED))
     view.export_svg(tmp_path / "picture.svg", width_px=1200)
     view.export_png(tmp_path / "picture.png", width_px=1200)
     renderer = QSvgRenderer(str(tmp_path / "picture.svg"))
@@ -159,7 +166,7 @@ def test_export_is_in_the_theme_asked_for(qtbot: QtBot, tmp_path: Path) -> None:
 def test_csv_holds_exactly_the_tables_and_copy_puts_them_on_the_clipboard(
     qtbot: QtBot, tmp_path: Path, view_type: type[View]
 ) -> None:
-    view = shown(qtbot, view_type, samples.record_of(samples.finished_events(Verdict.VIOLATED)))
+    view = shown(qtbot, view_type, own_record(view_type, Verdict.VIOLATED))
     written = view.export_csv(tmp_path / "data.csv")
     assert [path.read_text(encoding="utf-8") for path in written] == [
         table.to_csv() for table in view.tables()
@@ -177,7 +184,7 @@ def test_csv_holds_exactly_the_tables_and_copy_puts_them_on_the_clipboard(
 def test_a_place_that_cannot_be_written_is_a_sentence(
     qtbot: QtBot, tmp_path: Path, view_type: type[View]
 ) -> None:
-    view = shown(qtbot, view_type, samples.record_of(samples.finished_events()))
+    view = shown(qtbot, view_type, own_record(view_type))
     missing = tmp_path / "nowhere" / "picture"
     for export in (view.export_png, view.export_svg, view.export_csv):
         with pytest.raises(BoundscopeError, match=r"cannot write .*nowhere"):
@@ -195,7 +202,7 @@ def test_an_empty_view_says_what_to_do_and_has_nothing_to_export(qtbot: QtBot, v
     assert len(view.empty_text) > 40
     assert view.tables() == () or all(not table.rows for table in view.tables())
     assert not view.png_action.isEnabled()
-    view.set_run(samples.job_info(), samples.record_of(samples.finished_events()))
+    view.set_run(samples.job_info(), own_record(view_type))
     view.refresh()
     assert view.png_action.isEnabled()
 

@@ -23,6 +23,9 @@ from boundscope_prism.instrument.variants import functional_of, write
 
 Handler: TypeAlias = "Callable[[InstrumentMode, OpOverload, tuple[Any, ...], dict[str, Any]], Any]"
 
+# What a class of tensors has that leaves dispatch to torch.
+_PLAIN = torch._C._disabled_torch_dispatch_impl
+
 # How an operator is treated: what a test compares with the operators that it saw.
 INSIDE, EXACT, DRAWN, LOWERED, AT_OUTPUT = "inside", "exact", "drawn", "lowered", "at output"
 
@@ -47,7 +50,7 @@ class InstrumentMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if types:
+        if types and any(kind.__torch_dispatch__ is not _PLAIN for kind in types):
             # Tensors with a dispatch of their own (jagged, DTensor): what they are made of comes back here.
             return NotImplemented
         handler = self._handlers.get(func)

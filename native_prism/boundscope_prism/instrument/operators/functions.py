@@ -76,7 +76,6 @@ _PAIRS = [
     "igammac",
     "logaddexp",
     "logaddexp2",
-    "polygamma",
     "special_xlog1py",
     "special_zeta",
     "xlogy",
@@ -110,3 +109,8 @@ def multivariate_log_gamma(k: Kernels, self: Tensor, p: int) -> Tensor:
 @rule("round.decimals", family=Family.ELEMENTWISE)
 def round_to_decimals(k: Kernels, self: Tensor, decimals: int) -> Tensor:
     return evaluated(k, lambda x: torch.round(x, decimals=decimals), self)
+
+
+@rule("polygamma", family=Family.FLOATING)
+def polygamma(k: Kernels, n: int, self: Tensor) -> Tensor:
+    return evaluated(k, lambda x: torch.polygamma(n, x), self)

@@ -20,11 +20,22 @@ def multiply_matrices(k: Kernels, self: Tensor, mat2: Tensor) -> Tensor:
 def add_product(
     k: Kernels, self: Tensor, mat1: Tensor, mat2: Tensor, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    """The sum starts from self, or beta self, as the kernels' gemm; where beta is 0, self does not count at all."""
+    """The sum starts from self, or beta self; where beta is 0, self does not count at all."""
     a, b = mat1.unsqueeze(0), mat2.unsqueeze(0)
     if beta == 1 and alpha == 1 and self.shape == (mat2.shape[1],):
         return k.matmul(a, b, bias=self)[0]
-    return k.matmul(a, b, c=None if beta == 0 else self, alpha=alpha, beta=beta)[0]
+    return _combined(k, self, a, b, beta, alpha)[0]
+
+
+def _combined(k: Kernels, start: Tensor, a: Tensor, b: Tensor, beta: float, alpha: float) -> Tensor:
+    """alpha a @ b + beta start for stacks: one chain of additions, or an fma at its end where the product is scaled."""
+    if beta == 0:
+        return k.matmul(a, b, alpha=alpha)
+    if alpha == 1:
+        return k.matmul(a, b, c=start, beta=beta)
+    product = k.matmul(a, b)
+    scaled = start if beta == 1 else k.multiply(start, beta)
+    return k.fma(product, alpha, scaled.expand(product.shape))
 
 
 @rule("bmm")
@@ -36,7 +47,7 @@ def multiply_stacks(k: Kernels, self: Tensor, mat2: Tensor) -> Tensor:
 def add_stack_product(
     k: Kernels, self: Tensor, batch1: Tensor, batch2: Tensor, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    return k.matmul(batch1, batch2, c=None if beta == 0 else self, alpha=alpha, beta=beta)
+    return _combined(k, self, batch1, batch2, beta, alpha)
 
 
 @rule("addbmm")
@@ -47,7 +58,7 @@ def add_summed_product(
     stack, rows, depth = batch1.shape
     a = batch1.transpose(0, 1).reshape(1, rows, stack * depth)
     b = batch2.reshape(1, stack * depth, batch2.shape[2])
-    return k.matmul(a, b, c=None if beta == 0 else self, alpha=alpha, beta=beta)[0]
+    return _combined(k, self.expand(rows, b.shape[2]).unsqueeze(0), a, b, beta, alpha)[0]
 
 
 @rule("mv")
@@ -59,8 +70,8 @@ def multiply_vector(k: Kernels, self: Tensor, vec: Tensor) -> Tensor:
 def add_vector_product(
     k: Kernels, self: Tensor, mat: Tensor, vec: Tensor, beta: float = 1, alpha: float = 1
 ) -> Tensor:
-    start = None if beta == 0 else self.expand(mat.shape[0])[None, :, None]
-    return k.matmul(mat.unsqueeze(0), vec[None, :, None], c=start, alpha=alpha, beta=beta)[0, :, 0]
+    start = self.expand(mat.shape[0])[None, :, None]
+    return _combined(k, start, mat.unsqueeze(0), vec[None, :, None], beta, alpha)[0, :, 0]
 
 
 @rule("dot", "vdot")

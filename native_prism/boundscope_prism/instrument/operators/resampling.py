@@ -16,9 +16,11 @@ Taps = list[tuple[Tensor, Tensor]]
 CUBIC = -0.75
 
 
-def _coordinates(size: int, outputs: int, align_corners: bool, scale: float | None) -> Tensor:
-    """Where each output lies in the input, in float32 as torch has it."""
-    places = torch.arange(outputs, dtype=torch.float32)
+def _coordinates(
+    size: int, outputs: int, align_corners: bool, scale: float | None, dtype: torch.dtype
+) -> Tensor:
+    """Where each output lies in the input, in the tensor's own type as torch has it."""
+    places = torch.arange(outputs, dtype=dtype)
     if align_corners:
         return places * ((size - 1) / (outputs - 1) if outputs > 1 else 0.0)
     step = 1.0 / scale if scale is not None and scale > 0 else size / outputs
@@ -26,17 +28,17 @@ def _coordinates(size: int, outputs: int, align_corners: bool, scale: float | No
 
 
 def _linear(size: int, outputs: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> Taps:
-    where = _coordinates(size, outputs, align_corners, scale).clamp(min=0)
+    where = _coordinates(size, outputs, align_corners, scale, dtype).clamp(min=0)
     low = where.long().clamp(max=size - 1)
     high = (low + 1).clamp(max=size - 1)
-    share = (where - low).clamp(0, 1).to(dtype)
+    share = (where - low).clamp(0, 1)
     return [(low, 1 - share), (high, share)]
 
 
 def _cubic(size: int, outputs: int, align_corners: bool, scale: float | None, dtype: torch.dtype) -> Taps:
-    where = _coordinates(size, outputs, align_corners, scale)
+    where = _coordinates(size, outputs, align_corners, scale, dtype)
     low = where.floor()
-    share = (where - low).to(dtype)
+    share = where - low
     taps = []
     for offset in (-1, 0, 1, 2):
         distance = (share - offset).abs()

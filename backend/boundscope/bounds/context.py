@@ -201,10 +201,12 @@ class BoxContext:
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
         """The node with its constants (in `dtype`, by default float64) lent for the time of the `with`."""
         names = tuple(name for name in node.inputs if name in self.network.constants)
-        facts = None if self.weights.collective else self.facts.get(node.name)
+        facts = self.facts.get(node.name) if self._parts_fit else None
+        kept = None if facts is None else facts.kept.setdefault(dtype or torch.float64, {})
+        before = 0 if kept is None else len(kept)
         with self.weights.use(names, dtype) as lent:
             yield NodeView(
-                kept=None if facts is None else facts.kept.setdefault(dtype or torch.float64, {}),
+                kept=kept,
                 node=node,
                 op=node.op,
                 constants=tuple(lent.get(name) for name in node.inputs),
@@ -216,6 +218,10 @@ class BoxContext:
                     self.deviation(name) if name in self.intervals else None for name in node.inputs
                 ),
             )
+        if kept is not None and len(kept) > before:
+            for value in list(kept.values())[before:]:
+                if isinstance(value, Tensor):
+                    self.ledger.hold(value, "weights")
 
     def deviation(self, name: str) -> Tensor:
         """Largest distance of each element of a tensor from its reference, rounded up."""
@@ -234,7 +240,7 @@ class BoxContext:
 
     def _live_elements(self, name: str) -> Elements | None:
         interval, reference = self.intervals.get(name), self.references.get(name)
-        if interval is None or reference is None or not self._parts_fit or name in self.balls:
+        if interval is None or reference is None or name in self.balls:
             return None
         shape = tuple(interval.lower.shape)
         producer = self._producers.get(name)
@@ -262,7 +268,9 @@ class BoxContext:
 
     @cached_property
     def _parts_fit(self) -> bool:
-        """Whether parts of the constants may be kept beside them; the same on every rank."""
+        """Whether parts of the constants may be kept beside them; else they are cut out at each use, the same."""
+        if self.weights.collective:
+            return False
         limit = self.ledger.limit_bytes
         size = sum(array.nbytes for array in self.network.constants.values())
         return limit is None or ROOM_FOR_PARTS * size < limit

@@ -146,6 +146,11 @@ class Kernels:
             rounding = replace(rounding, mode="ud")
         return self._round(wide, rounding, bits).to(x.dtype)
 
+    def at_output(self, x: Tensor) -> Tensor:
+        """`perturb`, counted as such."""
+        self.cell.at_output += x.numel()
+        return self.perturb(x)
+
     def _cast(self, x: Tensor) -> Tensor:
         array = _contiguous(x)
         out = torch.empty(array.shape, dtype=torch.float32)

@@ -59,6 +59,8 @@ def index_add(k: Kernels, self: Tensor, dim: int, index: Tensor, source: Tensor,
 
 @rule("scatter_add")
 def scatter_add(k: Kernels, self: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    if index.numel() == 0:
+        return self.clone()
     places = _scattered(self, dim, index)
     values = src[tuple(slice(0, size) for size in index.shape)] if index.dim() else src
     flat = self.contiguous().view(-1)
@@ -86,8 +88,7 @@ def scatter_reduce(
     result = torch.scatter_reduce(self, dim, index, src, spelled, include_self=include_self)
     if spelled in ("amax", "amin"):
         return result
-    k.cell.at_output += result.numel()
-    return k.perturb(result)
+    return k.at_output(result)
 
 
 def _scattered(target: Tensor, dim: int, index: Tensor) -> Tensor:
@@ -130,7 +131,7 @@ def put(k: Kernels, self: Tensor, index: Tensor, source: Tensor, accumulate: boo
 def _by_numbering(k: Kernels, targets: Tensor, grad: Tensor, shape: Sequence[int], axes: int) -> Tensor:
     count = math.prod(shape[-axes:])
     values = grad.reshape(-1, targets.numel()).t()
-    return accumulated(k, None, targets, values, count).t().reshape(tuple(shape))
+    return accumulated(k, None, targets, values, count).t().reshape(tuple(shape)).contiguous()
 
 
 def _enter_nearest(name: str, axes: int) -> None:

@@ -29,8 +29,7 @@ def grid_sampler(
     ):
         sampler = torch.ops.aten.grid_sampler_2d if input.dim() == 4 else torch.ops.aten.grid_sampler_3d
         result: Tensor = sampler(input, grid, interpolation_mode, padding_mode, align_corners)
-        k.cell.at_output += result.numel()
-        return k.perturb(result)
+        return k.at_output(result)
     sizes = input.shape[2:]
     axes = len(sizes)
     # The grid's last axis goes from the last spatial axis to the first.

@@ -19,29 +19,64 @@ from boundscope_prism.instrument.operators.table import rule
 Windows = tuple[list[int], list[int], list[int]]
 
 
-@rule("avg_pool2d", "avg_pool3d")
-def average_pool(
-    k: Kernels,
-    self: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int] = (),
-    padding: Sequence[int] = (0,),
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    axes = _axes(self, kernel_size)
-    windows = _windows(self.shape[-axes:], kernel_size, stride, padding, ceil_mode)
-    counts = [reach if count_include_pad else inner for _, inner, reach in windows]
-    divisors = [divisor_override or math.prod(sizes) for sizes in product(*counts)]
-    return _average(k, self, windows, divisors)
+def _enter_average(axes: int) -> None:
+    """Average pooling over `axes` axes and its gradient."""
+
+    def divided(
+        shape: Sequence[int],
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> tuple[list[Windows], list[int]]:
+        windows = _windows(shape[-axes:], kernel_size, stride, padding, ceil_mode)
+        counts = [reach if count_include_pad else inner for _, inner, reach in windows]
+        return windows, [divisor_override or math.prod(sizes) for sizes in product(*counts)]
+
+    @rule(f"avg_pool{axes}d")
+    def forward(
+        k: Kernels,
+        self: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int] = (),
+        padding: Sequence[int] = (0,),
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Tensor:
+        settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return _average(k, self, *divided(self.shape, *settings))
+
+    @rule(f"avg_pool{axes}d_backward")
+    def backward(
+        k: Kernels,
+        grad_output: Tensor,
+        self: Tensor,
+        kernel_size: Sequence[int],
+        stride: Sequence[int],
+        padding: Sequence[int],
+        ceil_mode: bool,
+        count_include_pad: bool,
+        divisor_override: int | None,
+    ) -> Tensor:
+        settings = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
+        return _spread(k, grad_output, self.shape, *divided(self.shape, *settings))
+
+    @rule(f"_adaptive_avg_pool{axes}d")
+    def adaptive(k: Kernels, self: Tensor, output_size: Sequence[int]) -> Tensor:
+        windows = _adaptive_windows(self.shape[-axes:], output_size)
+        return _average(k, self, windows, _volumes(windows))
+
+    @rule(f"_adaptive_avg_pool{axes}d_backward")
+    def adaptive_backward(k: Kernels, grad_output: Tensor, self: Tensor) -> Tensor:
+        windows = _adaptive_windows(self.shape[-axes:], grad_output.shape[-axes:])
+        return _spread(k, grad_output, self.shape, windows, _volumes(windows))
 
 
-@rule("_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
-def adaptive_average_pool(k: Kernels, self: Tensor, output_size: Sequence[int]) -> Tensor:
-    windows = _adaptive_windows(self.shape[-len(output_size) :], output_size)
-    divisors = [math.prod(sizes) for sizes in product(*(inner for _, inner, _ in windows))]
-    return _average(k, self, windows, divisors)
+def _volumes(windows: list[Windows]) -> list[int]:
+    return [math.prod(sizes) for sizes in product(*(inner for _, inner, _ in windows))]
 
 
 def _average(k: Kernels, x: Tensor, windows: list[Windows], divisors: list[int]) -> Tensor:
@@ -63,33 +98,6 @@ def _average(k: Kernels, x: Tensor, windows: list[Windows], divisors: list[int])
         total = k.sum_rows(part.reshape(part.shape[0], -1))
         means.append(k.divide(total, float(divisor)))
     return torch.stack(means, 1).view(shape)
-
-
-@rule("avg_pool2d_backward", "avg_pool3d_backward")
-def average_pool_backward(
-    k: Kernels,
-    grad_output: Tensor,
-    self: Tensor,
-    kernel_size: Sequence[int],
-    stride: Sequence[int],
-    padding: Sequence[int],
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    axes = _axes(self, kernel_size)
-    windows = _windows(self.shape[-axes:], kernel_size, stride, padding, ceil_mode)
-    counts = [reach if count_include_pad else inner for _, inner, reach in windows]
-    divisors = [divisor_override or math.prod(sizes) for sizes in product(*counts)]
-    return _spread(k, grad_output, self.shape, windows, divisors)
-
-
-@rule("_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward")
-def adaptive_average_pool_backward(k: Kernels, grad_output: Tensor, self: Tensor) -> Tensor:
-    axes = 2 if self.dim() < 4 else self.dim() - 2
-    windows = _adaptive_windows(self.shape[-axes:], grad_output.shape[-axes:])
-    divisors = [math.prod(sizes) for sizes in product(*(inner for _, inner, _ in windows))]
-    return _spread(k, grad_output, self.shape, windows, divisors)
 
 
 def _spread(
@@ -114,14 +122,7 @@ def _spread(
         sources.append(torch.full((place.numel(),), number))
     values = parts.t()[torch.cat(sources)]
     sums = accumulated(k, None, torch.cat(targets), values, math.prod(spatial))
-    return sums.t().reshape(shape)
-
-
-def _axes(x: Tensor, kernel_size: Sequence[int]) -> int:
-    """Two or three; a single number stands for all axes."""
-    if len(kernel_size) > 1:
-        return len(kernel_size)
-    return 2 if x.dim() < 4 else x.dim() - 2
+    return sums.t().reshape(shape).contiguous()
 
 
 def _windows(
@@ -158,6 +159,10 @@ def _adaptive_windows(sizes: Sequence[int], outputs: Sequence[int]) -> list[Wind
 
 def _each(values: Sequence[int], axes: int) -> list[int]:
     return list(values) if len(values) == axes else [values[0]] * axes
+
+
+for _count in (2, 3):
+    _enter_average(_count)
 
 
 def _enter_max_pool(name: str, axes: int) -> None:
@@ -201,10 +206,10 @@ def _enter_padding(name: str, mode: str, axes: int) -> None:
         numbering = torch.arange(count, dtype=torch.float64).view(1, 1, *spatial)
         targets = functional.pad(numbering, list(padding), mode=mode).reshape(-1).long()
         values = grad_output.reshape(-1, targets.numel()).t()
-        return accumulated(k, None, targets, values, count).t().reshape(self.shape)
+        return accumulated(k, None, targets, values, count).t().reshape(self.shape).contiguous()
 
     pad_backward.__name__ = name
 
 
-for _name, (_mode, _count) in _PADDINGS.items():
-    _enter_padding(_name, _mode, _count)
+for _name, (_mode, _axes) in _PADDINGS.items():
+    _enter_padding(_name, _mode, _axes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -195,3 +196,26 @@ def product(
         products = k.multiply(factors[:, :half], factors[:, half : 2 * half])
         factors = torch.cat((products, factors[:, 2 * half :]), 1)
     return rows.result(factors[:, 0].contiguous())
+
+
+@rule("index_reduce")
+def index_reduce(
+    k: Kernels,
+    self: Tensor,
+    dim: int,
+    index: Tensor,
+    source: Tensor,
+    reduce: str,
+    *,
+    include_self: bool = True,
+) -> Tensor:
+    """Maxima and minima are exact; products and means are torch's, perturbed once."""
+    result = self.index_reduce(dim, index, source, reduce, include_self=include_self)
+    return result if reduce in ("amax", "amin") else k.at_output(result)
+
+
+@rule("segment_reduce")
+def segment_reduce(k: Kernels, data: Tensor, reduce: str, **settings: Any) -> Tensor:
+    """As index_reduce: the gradient of a maximum looks for the element that it is."""
+    result: Tensor = torch.ops.aten.segment_reduce(data, reduce, **settings)
+    return result if reduce in ("max", "min") else k.at_output(result)

@@ -37,6 +37,15 @@ def check(job: VerifyJob) -> None:
         raise UsageError(
             f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB"
         )
+    if job.memory_budget_share is not None:
+        if job.memory_budget_bytes is not None:
+            raise UsageError(
+                "a memory budget is a number of bytes or a share of the device; give one of the two"
+            )
+        if not 0 < job.memory_budget_share <= 1:
+            raise UsageError(
+                f"a memory budget of {job.memory_budget_share:g} of the device is not above 0 and at most 1"
+            )
 
 
 def _check_reference(job: VerifyJob) -> None:
@@ -51,7 +60,11 @@ def _check_reference(job: VerifyJob) -> None:
             ("--precision float64", job.precision is Precision.FLOAT64, "it computes in float32"),
             (f"--sharding {job.sharding}", job.sharding is not Sharding.NONE, "it runs on one rank"),
             (f"--chunk-rows {job.chunk_rows}", job.chunk_rows is not None, "it carries all rows together"),
-            ("--memory-budget", job.memory_budget_bytes is not None, "it keeps to none"),
+            (
+                "--memory-budget",
+                job.memory_budget_bytes is not None or job.memory_budget_share is not None,
+                "it keeps to none",
+            ),
             ("--cross-check", job.cross_check, "that compares --engine native with it"),
         ):
             if wrong:

@@ -28,12 +28,18 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
     for option, value in (
         ("--chunk-rows", job.chunk_rows),
-        ("--memory-budget", job.memory_budget_bytes),
+        ("--memory-budget", _budget(job)),
         ("--threads", job.threads_per_rank),
     ):
         if value is not None:
             words += [option, str(value)]
     return shlex.join(words)
+
+
+def _budget(job: VerifyJob) -> str | None:
+    if job.memory_budget_bytes is not None:
+        return str(job.memory_budget_bytes)
+    return None if job.memory_budget_share is None else f"{100 * job.memory_budget_share!r}%"
 
 
 def _ball_options(ball: EpsilonBall, center: str | Path) -> list[str]:

@@ -6,6 +6,7 @@ import gc
 from fractions import Fraction
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import psutil
 import pytest
@@ -132,6 +133,22 @@ def test_out_of_memory_is_a_verdict_with_the_breakdown(tmp_path: Path, share: fl
     assert "weights" in result.reason
     assert "MiB" in result.reason
     assert "--memory-budget" in result.reason
+
+
+def test_a_budget_may_be_a_share_of_the_device(tmp_path: Path) -> None:
+    path, prop = mlp(tmp_path / "n.onnx", WIDTHS, 1), tmp_path / "p.vnnlib"
+    bounds = box()
+    asks = "(assert (>= (+ Y_0 Y_1) 1.0))"
+    prop.write_text(box_property(bounds.lower.tolist(), bounds.upper.tolist(), 4, asks))
+    weights = Run(load_network(path)).ledger.total_bytes
+    share = 0.75 * weights / psutil.virtual_memory().total
+    job = VerifyJob(network=ref(path), property=PropertyFile(file=ref(prop)), memory_budget_share=share)
+    assert run_verify(job, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup()).verdict is (
+        Verdict.OUT_OF_MEMORY
+    )
+    roomy = msgspec.structs.replace(job, memory_budget_share=0.5)
+    result = run_verify(roomy, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup())
+    assert result.verdict is not Verdict.OUT_OF_MEMORY
 
 
 def test_the_ledger_tells_weights_rows_and_slopes_apart(network: Network) -> None:

@@ -86,6 +86,7 @@ JOBS = st.builds(
     seed=st.integers(0, 2**31),
     chunk_rows=st.none() | st.integers(1, 64).map(lambda chunks: 16 * chunks),
     memory_budget_bytes=st.none() | st.integers(1 << 20, 1 << 40),
+    memory_budget_share=st.none() | st.floats(1e-6, 1.0),
     threads_per_rank=st.none() | st.integers(1, 64),
 )
 
@@ -103,7 +104,11 @@ def test_the_command_line_says_the_whole_job(job: VerifyJob) -> None:
     assert (read.ranks, read.arithmetic, read.seed) == (job.ranks, job.arithmetic, job.seed)
     assert read.timeout == pytest.approx(job.timeout_s, abs=0)
     assert read.chunk_rows == job.chunk_rows
-    assert (read.memory_budget, read.threads) == (job.memory_budget_bytes, job.threads_per_rank)
+    assert read.threads == job.threads_per_rank
+    if job.memory_budget_bytes is None and job.memory_budget_share is not None:
+        assert read.memory_budget.share == pytest.approx(job.memory_budget_share, rel=1e-15)
+    else:
+        assert read.memory_budget.bytes == job.memory_budget_bytes
     if isinstance(source, EpsilonBall):
         assert (read.epsilon, read.norm, read.label) == (source.epsilon, source.norm, source.label)
         assert (read.mean, read.std) == (source.mean, source.std)

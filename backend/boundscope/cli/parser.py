@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from boundscope import __version__, capabilities
 from boundscope.cli.output import complain, read_size
@@ -159,6 +159,25 @@ def member(kind: type[enum.StrEnum]) -> Callable[[str], enum.StrEnum]:
     return read
 
 
+class Budget(NamedTuple):
+    """A memory budget in bytes, or as a share of the device's memory; neither where none was asked for."""
+
+    bytes: int | None = None
+    share: float | None = None
+
+
+def budget(text: str) -> Budget:
+    """`text` as a size (2GiB) or a percentage (25%)."""
+    if not text.rstrip().endswith("%"):
+        return Budget(bytes=size(text))
+    percent = real(text.rstrip().removesuffix("%"))
+    if not 0 < percent <= 100:
+        raise argparse.ArgumentTypeError(
+            f"'{text}' is not above 0 % and at most 100 % of the device's memory"
+        )
+    return Budget(share=percent / 100)
+
+
 def size(text: str) -> int:
     try:
         return read_size(text)
@@ -204,7 +223,11 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")
     how.add_argument("--chunk-rows", metavar="R", type=whole, help="rows carried together, a multiple of 16")
     how.add_argument(
-        "--memory-budget", metavar="SIZE", type=size, help="per rank, as 2GiB (default: half of free)"
+        "--memory-budget",
+        metavar="SIZE",
+        type=budget,
+        default=Budget(),
+        help="per rank, as 2GiB, or of the device's memory, as 25%% (default: half of what is free)",
     )
     how.add_argument("--threads", metavar="T", type=whole, help="per rank (default: cores / ranks)")
     _add_daemon_choice(how, "send it to the daemon instead of running it in this process")

@@ -113,7 +113,8 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         timeout_s=arguments.timeout,
         seed=arguments.seed,
         chunk_rows=arguments.chunk_rows,
-        memory_budget_bytes=arguments.memory_budget,
+        memory_budget_bytes=arguments.memory_budget.bytes,
+        memory_budget_share=arguments.memory_budget.share,
         threads_per_rank=arguments.threads,
         cross_check=arguments.cross_check,
     )

@@ -66,7 +66,10 @@ class VerifyJob(Struct, tag="verify"):
     timeout_s: float = 300.0
     seed: int = 0
     chunk_rows: int | None = None  # rows carried backward together, a multiple of 16; None: from the budget
-    memory_budget_bytes: int | None = None  # per rank; None: half of what is free at the start
+    memory_budget_bytes: int | None = None  # per rank; None: by the share
+    # Of the device's memory, above 0 to 1; ranks that share a machine without GPUs share it evenly. None, with no bytes
+    # given either: half of what is free at the start.
+    memory_budget_share: float | None = None
     threads_per_rank: int | None = None  # None: cores // ranks
     cross_check: bool = False  # also run auto_LiRPA on every case and compare
 

@@ -382,10 +382,13 @@ class _VerifyRun:
 
 
 def _budget(job: VerifyJob, ranks: RankGroup) -> int:
-    """Bytes that this rank may hold: as asked, else half of what is free, shared by the ranks of this machine."""
+    """Bytes that this rank may hold: as asked, else half of what is free; ranks of one machine share its memory."""
     if job.memory_budget_bytes is not None:
         return job.memory_budget_bytes
     if torch.cuda.is_available():
-        free, _ = torch.cuda.mem_get_info()
-        return free // 2
-    return int(psutil.virtual_memory().available) // 2 // ranks.size
+        free, total = torch.cuda.mem_get_info()
+        return free // 2 if job.memory_budget_share is None else int(total * job.memory_budget_share)
+    memory = psutil.virtual_memory()
+    if job.memory_budget_share is None:
+        return int(memory.available) // 2 // ranks.size
+    return int(memory.total * job.memory_budget_share) // ranks.size

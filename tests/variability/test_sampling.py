@@ -160,6 +160,37 @@ def test_virtual_precision_costs_as_many_bits_as_it_leaves_out(tmp_path: Path) -
     assert lost == pytest.approx(13, abs=0.6)
 
 
+def test_more_bits_than_the_network_has_are_refused(tmp_path: Path) -> None:
+    net = load_network(convnet(tmp_path / "c.onnx"))
+    with pytest.raises(VariabilityError, match="cannot be instrumented: precision: expected at most the 24"):
+        sampler(net, np.zeros((1, 1, 2, 6, 6)), precision=30).sample(0)
+
+
+def test_a_network_with_two_inputs_in_float64(tmp_path: Path) -> None:
+    """Digits are of the network's own type: a quotient of float64 numbers keeps about 53 bits."""
+    shapes = {"a": [1, 5], "b": [1, 5]}
+    graph = helper.make_graph(
+        [helper.make_node("Div", ["a", "b"], ["y"], "ratio")],
+        "test",
+        [
+            helper.make_tensor_value_info(name, onnx.TensorProto.DOUBLE, shape)
+            for name, shape in shapes.items()
+        ],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.DOUBLE, [1, 5])],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8),
+        tmp_path / "n.onnx",
+    )
+    random = np.random.default_rng(0)
+    values = {name: 1.0 + random.random((30, 1, 5)) for name in shapes}
+    net = load_network(tmp_path / "n.onnx")
+    source = Sampler(net, Inputs(values, "test"), Perturbation("sr", 1, None, 1), layers_of(net))
+    found = digits(taken(source, range(SAMPLES)).layers["ratio"])
+    assert found.kind.shape == (30, 5)
+    assert 52.5 < found.deviation_bits[found.relative].mean() < 55
+
+
 # ------------------------------------------------------------ the same bits
 
 

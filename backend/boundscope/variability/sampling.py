@@ -160,6 +160,7 @@ class Sampler:
 
         Raises:
             CancelledError, DeadlineError: from the monitor, between nodes.
+            VariabilityError: the kernels refuse the network's tensors or the precision.
         """
         return self._evaluated(self.how.mode, number, select, layers)[0]
 
@@ -168,6 +169,18 @@ class Sampler:
         return self._evaluated("rn", 0, None, None)
 
     def _evaluated(
+        self, mode: Mode, number: int, select: Select | None, layers: Sequence[Layer] | None
+    ) -> tuple[Tensors, Coverage]:
+        from boundscope_prism import PrismArgumentError, PrismUnavailableError
+
+        try:
+            return self._instrumented(mode, number, select, layers)
+        except (PrismArgumentError, PrismUnavailableError) as error:
+            raise VariabilityError(
+                f"network '{self.network.name}' cannot be instrumented: {error}"
+            ) from error
+
+    def _instrumented(
         self, mode: Mode, number: int, select: Select | None, layers: Sequence[Layer] | None
     ) -> tuple[Tensors, Coverage]:
         from boundscope_prism.instrument import instrument

@@ -100,7 +100,7 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     entry: Entry = getattr(importlib.import_module(module), function)
     assert isinstance(spec.job, VerifyJob | VariabilityJob), "inspections do not run in ranks"
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    join(spec.ranks, spec.job.timeout_s + PATIENCE_S)
+    join(spec.ranks, spec.job.timeout_s + PATIENCE_S, gpus=isinstance(spec.job, VerifyJob))
     ranks = RankGroup.of_process_group()
     files = job_files(spec)
     observer.begin(spec.job.timeout_s)
@@ -125,17 +125,17 @@ def job_files(spec: JobSpec) -> JobFiles | VariabilityFiles:
     return JobFiles(network=network, property=Path(spec.property or ""))
 
 
-def join(size: int, patience_s: float) -> None:
+def join(size: int, patience_s: float, *, gpus: bool = True) -> None:
     """Meet the other ranks within JOIN_S; after that, one may wait `patience_s` for another in a collective.
 
-    NCCL carries tensors on GPUs, gloo (on loopback) those on the CPU.
+    NCCL carries tensors on GPUs (of jobs that use `gpus`), gloo (on loopback) those on the CPU.
     """
     import torch
     import torch.distributed as dist
     from torch.distributed.rendezvous import rendezvous
 
     backend = "gloo"
-    if torch.cuda.is_available():
+    if gpus and torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         backend = "cpu:gloo,cuda:nccl"
     store, rank, found = next(rendezvous("env://", timeout=timedelta(seconds=JOIN_S)))

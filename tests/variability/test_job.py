@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -82,6 +83,10 @@ def bits(path: Path) -> dict[str, bytes]:
     }
 
 
+def progress(events: list[Event]) -> list[Progress]:
+    return [event for event in events if isinstance(event, Progress) and event.stage == "samples"]
+
+
 def table(path: Path, name: str) -> list[str]:
     return (path / f"variability_{name}.csv").read_text().splitlines()
 
@@ -106,7 +111,8 @@ def test_a_result_has_every_layer_its_tables_and_its_events(given: VariabilityFi
     assert len(table(given.results, "decisions")) == 1 + 3
     assert set(result.files) == {path.name for path in given.results.iterdir()}
     assert any(isinstance(event, NetworkSummary) for event in events)
-    assert [event.done for event in events if isinstance(event, Progress)] == list(range(1, 7))
+    assert [event.done for event in progress(events)] == list(range(7))
+    assert all(event.total == 6 and event.eta_s is not None for event in progress(events))
     assert {event.layer for event in events if isinstance(event, LayerNoise)} == set(NODES)
     assert "--mode sr --samples 6 --seed 7" in result.command
 
@@ -185,10 +191,33 @@ def test_a_cancelled_run_goes_on_where_it_was(given: VariabilityFiles, tmp_path:
     assert RunMoments.load(given.results / "moments.npz").numbers == (0, 1, 2)
     done: list[Event] = []
     assert run(job(), given, done.append).samples == 6
-    assert [event.total for event in done if isinstance(event, Progress)] == [3, 3, 3]
+    assert [(event.done, event.total) for event in progress(done)] == [(0, 3), (1, 3), (2, 3), (3, 3)]
     whole = VariabilityFiles(given.network, folder(tmp_path / "whole"), given.inputs)
     run(job(), whole)
     assert bits(given.results) == bits(whole.results)
+
+
+def test_ranks_that_are_cancelled_leave_all_their_samples(
+    given: VariabilityFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one rank goes on with what two have left."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    cancel = threading.Event()
+
+    def on_event(rank: int, event: Event) -> None:
+        if isinstance(event, Progress) and event.done >= 3:
+            cancel.set()
+
+    samples = 2000
+    with pytest.raises(CancelledError):
+        run_local(job(samples=samples, ranks=2), given, on_event, cancel=cancel)
+    left = [RunMoments.load(path).numbers for path in sorted(given.results.glob("*.npz"))]
+    assert len(left) == 2
+    assert left[0][:3] == (0, 1, 2)
+    assert left[1][0] == samples // 2
+    more = max(len(left[0]), 3) + 1
+    assert run(job(samples=more), given).samples == more + len(left[1])
+    assert [path.name for path in given.results.glob("*.npz")] == ["moments.npz"]
 
 
 def test_a_time_limit_leaves_what_was_measured(given: VariabilityFiles) -> None:
@@ -215,12 +244,12 @@ from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import variability
 from boundscope.worker.files import VariabilityFiles
 
-variability.SAVE_S = 0.0
+variability.SAVE_S, variability.SAVE_SHARE = 0.0, float("inf")
 job = msgspec.json.decode(sys.argv[1], type=VariabilityJob)
 network, results, points = map(Path, sys.argv[2:])
 
 def emit(event):
-    if isinstance(event, Progress):
+    if isinstance(event, Progress) and event.done:
         print(event.done, flush=True)
         if event.done == 4:
             sys.stdin.read()

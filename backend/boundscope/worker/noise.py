@@ -74,6 +74,7 @@ class LiveNoise:
     run: RunMoments
     monitor: Monitor
     total: int
+    each_s: float  # what a sample takes, before one was taken
     leads: bool
     _done: int = 0
     _told_s: float = 0.0
@@ -81,16 +82,17 @@ class LiveNoise:
 
     def __post_init__(self) -> None:
         self._started_s = time.monotonic()
+        self._progress(self.each_s)
+
+    def _progress(self, each_s: float) -> None:
+        if self.leads:
+            eta_s = each_s * (self.total - self._done)
+            self.monitor.emit(Progress(stage="samples", done=self._done, total=self.total, eta_s=eta_s))
 
     def tell(self) -> None:
         now = time.monotonic()
         self._done += 1
-        if self.leads:
-            each_s = (now - self._started_s) / self._done
-            left = self.total - self._done
-            self.monitor.emit(
-                Progress(stage="samples", done=self._done, total=self.total, eta_s=each_s * left)
-            )
+        self._progress((now - self._started_s) / self._done)
         due = self._told_s + max(TELL_S, self._cost_s / TELL_SHARE)
         if len(self.run.numbers) < LEAST_SAMPLES or now < due:
             return

@@ -63,6 +63,7 @@ from boundscope.worker.summary import network_summary
 from boundscope.worker.versions import versions
 
 SAVE_S = 30.0  # between two writes of the moments of a rank
+SAVE_SHARE = 0.1  # of a run's time that may go into them
 
 
 def run_variability(
@@ -101,6 +102,7 @@ class _VariabilityRun:
         self.measured = Measured()
         self.samples = 0
         self.cut_short = False
+        self.each_s = 0.0  # time of one pass over all points
         self.computing: tuple[str, ...] = ()  # nodes that round something
         self.sources: tuple[NoiseSource, ...] = ()
         self.sources_note = ""
@@ -281,7 +283,11 @@ class _VariabilityRun:
 
     def _baseline(self, subject: _Subject) -> Tensors:
         """The unperturbed tensors, taken twice by rank 0, which says whether the bits were the same."""
+        if self.ranks.rank == 0:
+            self.monitor.emit(Progress(stage="baseline", done=0, total=0))
+        started_s = time.monotonic()
         tensors, coverage = subject.sampler.baseline()
+        self.each_s = time.monotonic() - started_s
         self.computing = tuple(row.layer for row in coverage.layers() if row.total)
         if self.ranks.rank == 0:
             self.measured.cover(coverage)
@@ -331,15 +337,18 @@ class _VariabilityRun:
 
     def _take(self, sampler: Sampler, run: RunMoments, numbers: tuple[int, ...], path: Path) -> None:
         """Take samples until all are there or the time is up, and leave them in the file however it ends."""
-        live = LiveNoise(sampler, run, self.monitor, len(numbers), leads=self.ranks.rank == 0)
-        saved_s = time.monotonic()
+        leads = self.ranks.rank == 0
+        live = LiveNoise(sampler, run, self.monitor, len(numbers), self.each_s, leads=leads)
+        saved_s, cost_s = time.monotonic(), 0.0
 
         def taken(number: int) -> None:
-            nonlocal saved_s
+            nonlocal saved_s, cost_s
             live.tell()
-            if time.monotonic() - saved_s > SAVE_S:
+            due_s = time.monotonic()
+            if due_s - saved_s > max(SAVE_S, cost_s / SAVE_SHARE):
                 run.save(path)
                 saved_s = time.monotonic()
+                cost_s = saved_s - due_s
 
         try:
             Part(sampler, run, numbers, taken).run()

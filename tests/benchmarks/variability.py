@@ -3,10 +3,11 @@
     python tests/benchmarks/variability.py [--batch N ...] [--rounds R] [--profile]
 
 The CNN is of MNIST's class (PyTorch's own example: two convolutions, two dense layers), the encoder layer is 256 wide
-with 8 heads over 64 tokens. Each round times every column once, in an order that rotates, so that a busy moment of the machine
-meets all of them; the table has medians of the thread's own time, in milliseconds a forward pass, and their ratios to
-torch's. The context is entered anew for each forward pass, as for a sample. "dispatch" is what the context and torch's dispatch to Python
-cost when each operator runs natively. --profile shows where the Python time of one mode goes.
+with 8 heads over 64 tokens. Each round times every column once, in an order that rotates, so that a busy moment of the
+machine meets all of them; the table has medians of the thread's own time, in milliseconds a forward pass, and their
+ratios to torch's. The context is entered anew for each forward pass, as for a sample. "dispatch" is what the context
+and torch's dispatch to Python cost when each operator runs natively. --profile shows where the Python time of one mode
+goes.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import boundscope_prism
 from boundscope_prism.instrument.switches import separate_operators
 
-MODES = ("rn", "ud", "rr", "sr")
+MODES: tuple[boundscope_prism.Mode, ...] = ("rn", "ud", "rr", "sr")
 WARM_UP = 2
 
 
@@ -120,7 +121,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     print(f"{boundscope_prism.target()}, one core, milliseconds (times torch's)")
-    print(f"{'network':8} {'batch':>5} {'torch':>9}" + "".join(f"{name:>18}" for name in ("dispatch", *MODES)))
+    print(
+        f"{'network':8} {'batch':>5} {'torch':>9}" + "".join(f"{name:>18}" for name in ("dispatch", *MODES))
+    )
     for name in options.network:
         make, shape = NETWORKS[name]
         torch.manual_seed(0)

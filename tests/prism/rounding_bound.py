@@ -122,7 +122,7 @@ class BoundMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.errors = WeakTensorKeyDictionary()
 
     def of(self, tensor: Tensor) -> Value:
-        error = self.errors.get(tensor)
+        error = self.errors.get(tensor)  # type: ignore[no-untyped-call]
         return Value(tensor, torch.zeros_like(tensor) if error is None else error)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -440,8 +440,8 @@ RULES: dict[str, Callable[..., Any]] = {
     ),
 }
 CARRIED = {
-    "clone", "repeat", "cat", "stack", "index_select", "gather", "embedding", "constant_pad_nd", "unsafe_split", "_unsafe_view",
-    "pixel_shuffle", "upsample_nearest2d", "contiguous", "copy",
+    "clone", "repeat", "cat", "stack", "index_select", "gather", "embedding", "constant_pad_nd", "unsafe_split",
+    "_unsafe_view", "pixel_shuffle", "upsample_nearest2d", "contiguous", "copy",
 }  # fmt: skip
 # New memory, filled with constants or by the generator.
 FRESH = {"empty_like", "zeros_like", "ones_like", "bernoulli_", "fill_", "zero_"}

@@ -43,9 +43,9 @@ def switches() -> tuple[Any, ...]:
     return (
         torch.backends.mha.get_fastpath_enabled(),
         torch._C._get_mkldnn_enabled(),
-        torch.backends.cuda.flash_sdp_enabled(),
-        torch.backends.cuda.mem_efficient_sdp_enabled(),
-        torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+        torch.backends.cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+        torch.backends.cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
     )
 
 

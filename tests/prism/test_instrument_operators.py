@@ -54,6 +54,54 @@ def test_scaled_sums_are_one_fma() -> None:
     assert torch.equal(got, boundscope_prism.fma(Y, 0.3, X, rounding("ud", seed=1)))
 
 
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: torch.addmm(Y[:, :4], X, Y.t(), alpha=0.7, beta=-1.3),
+        lambda: torch.addmm(Y[0, :4], X, Y.t(), alpha=0.7),
+        lambda: torch.addmm(Y[:, :4] * float("nan"), X, Y.t(), beta=0),
+        lambda: torch.addmv(Y[:, 0], X, Y[0], alpha=0.7, beta=2),
+        lambda: torch.baddbmm(drawn(2, 4, 4), drawn(2, 4, 3), drawn(2, 3, 4), alpha=0.7, beta=2),
+        lambda: torch.addbmm(drawn(4, 4), drawn(2, 4, 3), drawn(2, 3, 4), alpha=0.7, beta=2),
+        lambda: torch.special.polygamma(2, X.abs() + 1),
+        lambda: functional.interpolate(drawn(1, 2, 4, 5).double(), size=(7, 9), mode="bilinear"),
+        lambda: functional.soft_margin_loss(X * 9, Y.sign()),
+        lambda: X.gather(1, torch.empty(0, dtype=torch.long)),
+    ],
+)
+def test_factors_and_corners_are_torchs(program: Callable[[], Tensor]) -> None:
+    got, run = under("rn", program)
+    assert torch.allclose(got, program(), rtol=1e-5, atol=1e-6)
+    assert run.coverage.complete
+
+
+def test_gradients_of_pools_without_a_batch() -> None:
+    def program() -> Tensor:
+        volume = drawn(2, 4, 5, 6).requires_grad_()
+        pooled = (
+            functional.adaptive_avg_pool3d(volume, (2, 2, 3)).sum() + functional.avg_pool3d(volume, 2).sum()
+        )
+        return torch.autograd.grad(pooled, volume)[0]
+
+    got, _ = under("rn", program)
+    assert torch.allclose(got, program(), rtol=1e-6)
+    assert got.stride() == program().stride()
+
+
+def test_jagged_tensors_are_what_they_are_made_of() -> None:
+    rows = [drawn(2, 6), drawn(4, 6)]
+    layer = nn.Linear(6, 3)
+
+    def program() -> Tensor:
+        values: Tensor = layer(torch.nested.nested_tensor(rows, layout=torch.jagged)).values()
+        return values
+
+    got, run = under("ud", program)
+    assert not torch.equal(got, program())
+    assert torch.allclose(got, program(), rtol=1e-4, atol=1e-6)
+    assert run.coverage.complete
+
+
 # ------------------------------------------------------------ types
 
 
@@ -139,6 +187,18 @@ def test_conversions_to_narrower_types_are_rounded(program: Callable[[], Tensor]
     assert run.coverage.complete
 
 
+@pytest.mark.parametrize("guard", [torch.no_grad, torch.inference_mode])
+def test_conversions_are_seen_in_every_grad_mode(guard: Callable[[], Any]) -> None:
+    """In inference mode the operator is one that may return its argument itself."""
+    wide = X.double() / 3
+    with guard():
+        got, run = under("ud", lambda: (wide.to(torch.float32), wide.to(torch.float64), wide.float()))
+    assert not torch.equal(got[0], wide.float())
+    assert not torch.equal(got[2], wide.float())
+    assert got[1] is wide
+    assert run.coverage.total == 2 * X.numel()
+
+
 def test_whole_numbers_are_left_alone_and_not_counted() -> None:
     def program() -> tuple[Tensor, ...]:
         whole = torch.arange(5)
@@ -168,7 +228,7 @@ def test_complex_sums_by_parts_and_products_at_the_output() -> None:
         (lambda: X * 1j, ("mul",)),
     ):
         got, run = under("ud", program)
-        plain = program()
+        plain = program()  # type: ignore[no-untyped-call]
         assert got.dtype == plain.dtype
         assert torch.allclose(got, plain, rtol=1e-5, atol=1e-6)
         assert not torch.equal(got, plain)
@@ -211,7 +271,7 @@ def test_in_place_keeps_the_tensor_and_its_gradient() -> None:
         hidden = leaf * 2
         same = hidden.add_(1.0)
         assert same is hidden
-        torch.relu_(hidden).sum().backward()
+        torch.relu_(hidden).sum().backward()  # type: ignore[no-untyped-call]
         assert leaf.grad is not None
         return leaf.grad
 

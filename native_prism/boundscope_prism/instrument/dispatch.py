@@ -94,6 +94,8 @@ class InstrumentMode(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self._open.pop()
 
 
+# Views where there is nothing to convert, as their schemas say; else roundings.
+_CONVERTS = frozenset({"to", "_autocast_to_reduced_precision", "_autocast_to_full_precision"})
 # Exact, but for complex numbers.
 _ROUNDS_COMPLEX = frozenset({"abs", "absolute", "sgn"})
 
@@ -101,7 +103,7 @@ _ROUNDS_COMPLEX = frozenset({"abs", "absolute", "sgn"})
 @cache
 def _resolve(func: OpOverload) -> tuple[str, Handler]:
     namespace, _, name = func._schema.name.partition("::")
-    if _is_view(func):
+    if _is_view(func) and name not in _CONVERTS:
         return EXACT, _view
     if name == "_local_scalar_dense":
         return EXACT, _read_value

@@ -5,7 +5,8 @@
 One thread, but for the last rows, where the same product runs on one thread and on two. Each round times every column
 once, in an order that rotates, so that a busy moment of the machine meets all of them; the table has the medians
 of torch's own time and of the slowdowns. A time is that of one call from Python into an existing output. Element-wise
-operations act on the largest arrays that fit together into 3/4 of the second-level cache.
+operations act on the largest arrays that fit together into 3/4 of the second-level cache. With `--targets AVX2`, torch
+and its libraries are held to AVX2 too.
 """
 
 from __future__ import annotations
@@ -24,6 +25,14 @@ import torch
 import boundscope_prism as prism
 
 VARIABLE = "BOUNDSCOPE_PRISM_TARGET"
+# What keeps torch, oneDNN and MKL from instructions that a CPU of the target would not have.
+PEER = {
+    "AVX2": {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+    }
+}
 MODES = ("rn", "ud", "rr", "sr")
 Call = Callable[[], object]
 Row = tuple[
@@ -147,7 +156,7 @@ def main() -> None:
     chosen = prism.targets() if options.targets == ["all"] else options.targets
     for target in chosen:
         command = [sys.executable, __file__, "--rounds", str(options.rounds), "--only", *options.only]
-        subprocess.run(command, env={**os.environ, VARIABLE: target}, check=True)
+        subprocess.run(command, env={**os.environ, **PEER.get(target, {}), VARIABLE: target}, check=True)
 
 
 if __name__ == "__main__":

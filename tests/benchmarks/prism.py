@@ -5,7 +5,7 @@
 One thread, but for the last rows, where the same product runs on one thread and on two. Each round times every column
 once, in an order that rotates, so that a busy moment of the machine meets all of them; the table has the medians
 of torch's own time and of the slowdowns. A time is that of one call from Python into an existing output. Element-wise
-operations act on the largest arrays that fit together into 3/4 of the second-level cache. With `--targets AVX2`, torch
+operations act on the largest numpy arrays that fit together into 3/4 of the second-level cache. With `--targets AVX2`, torch
 and its libraries are held to AVX2 too.
 """
 
@@ -83,9 +83,10 @@ def _elementwise(name: str, own: Callable[..., object], ours: Callable[..., obje
     values = torch.randn(operands, size, generator=generator).unbind()
     out = torch.empty(size)
     calls: dict[str, Call] = {"torch": lambda: own(*values, out=out)}
+    arrays, result = [value.numpy() for value in values], out.numpy()
     for mode in MODES:
         chosen = prism.rounding(mode, seed=1, threads=1)
-        calls[mode] = lambda chosen=chosen: ours(*values, chosen, out=out)
+        calls[mode] = lambda chosen=chosen: ours(*arrays, chosen, out=result)
     return name, str(size), 8, calls
 
 

@@ -127,4 +127,11 @@ def test_what_has_no_bound_is_said(tmp_path: Path) -> None:
     path = mlp(tmp_path / "wide.onnx", [400, 4], 0)
     found = met(path, tmp_path, RoundingMode.UD, 8, 0)
     assert found.layers == ()
-    assert "no bound is proven" in found.note
+    assert "no rounding is proven from node 'fc1' on" in found.note
+
+
+def test_layers_before_one_without_a_bound_are_compared(tmp_path: Path) -> None:
+    path = mlp(tmp_path / "wide.onnx", [4, 300, 4], 0)
+    found = met(path, tmp_path, RoundingMode.UD, 8, 0)
+    assert [layer.layer for layer in found.layers] == ["fc1", "relu1"]
+    assert "no rounding is proven from node 'fc2' on" in found.note

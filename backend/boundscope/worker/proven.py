@@ -29,7 +29,7 @@ Ends = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Deployed:
-    """The table, or a sentence that says why there is none."""
+    """The table, and a sentence that says why rows or widths are missing."""
 
     layers: tuple[DeployedLayer, ...] = ()
     note: str = ""
@@ -57,6 +57,7 @@ class Prover:
         self._network, self._monitor = network, monitor
         self._ledger = MemoryLedger()
         self._device = torch.device("cpu")
+        self.unbounded = ""
         self._weights = WholeWeights(network.constants, self._ledger, self._device, torch.float64)
 
     def widths(self, prop: Property, cases: Iterable[int]) -> dict[str, float]:
@@ -75,8 +76,7 @@ class Prover:
     def at_point(self, values: Mapping[str, np.ndarray], unit: float) -> dict[str, Ends]:
         """Both ends of every tensor, for one point, in any arithmetic of this unit roundoff that may flush subnormals.
 
-        Raises:
-            BoundError: an interval is not finite; names the tensor.
+        Of tensors up to the first that has no finite bound; `unbounded` then says which.
         """
         flat = np.concatenate(
             [values[info.name].astype(np.float64).reshape(-1) for info in self._network.inputs]
@@ -89,7 +89,11 @@ class Prover:
         )
         for node in self._network.nodes:
             self._monitor.check()
-            context.advance(node)
+            try:
+                context.advance(node)
+            except (BoundError, UnsupportedOperatorError) as error:
+                self.unbounded = f"no rounding is proven from node '{node.name}' on: {error}"
+                break
         return {
             name: (interval.lower.numpy().reshape(-1), interval.upper.numpy().reshape(-1))
             for name, interval in context.intervals.items()
@@ -121,14 +125,17 @@ def deployed(
         return Deployed(note=reason)
     unit = unit_roundoff(mode, min(sampler.how.precision or FLOAT32_BITS, FLOAT32_BITS))
     prover = Prover(network, monitor)
+    ends = _at_points(prover, sampler.inputs, sampler.layers, unit, monitor)
+    notes = [prover.unbounded] if prover.unbounded else []
+    widths: dict[str, float] = {}
     try:
-        ends = _at_points(prover, sampler.inputs, sampler.layers, unit, monitor)
-        cases = sorted(set(sampler.inputs.cases)) or range(len(prop.cases))
-        widths = prover.widths(prop, cases)
+        widths = prover.widths(prop, sorted(set(sampler.inputs.cases)) or range(len(prop.cases)))
     except (BoundError, UnsupportedOperatorError) as error:
-        return Deployed(note=f"no bound is proven: {error}")
+        notes.append(f"no widths are proven: {error}")
     rows = []
     for layer in sampler.layers:
+        if not all(layer.name in point for point in ends):
+            continue
         moments = run.layers[layer.name]
         lower, upper = (
             np.stack([point[layer.name][end] for point in ends]).reshape(moments.shape) for end in (0, 1)
@@ -146,7 +153,7 @@ def deployed(
                 violation=met.violation,
             )
         )
-    return Deployed(tuple(rows))
+    return Deployed(tuple(rows), "; ".join(notes))
 
 
 def _refusal(network: Network) -> str:
@@ -164,5 +171,5 @@ def _at_points(
     for point in range(inputs.count):
         monitor.emit(Progress(stage="proving the points", done=point, total=inputs.count))
         ends = prover.at_point({name: values[point] for name, values in inputs.values.items()}, unit)
-        found.append({layer.name: ends[layer.tensor] for layer in layers})
+        found.append({layer.name: ends[layer.tensor] for layer in layers if layer.tensor in ends})
     return found

@@ -158,6 +158,16 @@ def test_functions_of_float64_are_perturbed_at_the_output_and_listed() -> None:
     assert run.coverage.at_output() == ("exp",)
 
 
+def test_mixtures_of_types_are_torchs() -> None:
+    """What torch refuses is refused; a norm with finer weights is not."""
+    with pytest.raises(RuntimeError, match="same dtype"):
+        under("sr", lambda: X @ Y.t().double())
+    norm = nn.LayerNorm(6)
+    got, _ = under("rn", lambda: norm(X.bfloat16()))
+    assert got.dtype == norm(X.bfloat16()).dtype
+    assert torch.allclose(got, norm(X.bfloat16()), atol=0.03)
+
+
 @pytest.mark.parametrize("precision", [8, 11, 16])
 def test_virtual_precision_reaches_every_operator(precision: int) -> None:
     """Results have no more bits than asked for."""

@@ -189,6 +189,9 @@ def _by_rule(operator: str, rule: Rule) -> Handler:
                 return compute(mode.kernels, *args, **kwargs)
             call = prepared(family, args, kwargs)
             if call is not None:
+                if call.mixed:
+                    # Torch refuses most mixtures, in its own words.
+                    func(*args, **kwargs)
                 mode.begin(operator)
                 return call.finished(mode.kernels, compute(mode.kernels, *call.args, **call.kwargs))
         except ValueError as error:

@@ -28,6 +28,8 @@ class Call:
     dtype: torch.dtype | None
     # The layout of element-wise results, as torch keeps it where operands are not contiguous.
     strided: tuple[Tensor, ...] = ()
+    # Floating-point types that may not go together.
+    mixed: bool = False
 
     def finished(self, kernels: Kernels, result: Any) -> Any:
         return tree_map_only(Tensor, lambda tensor: self._finish(kernels, tensor), result)
@@ -100,5 +102,8 @@ def _prepared_other(tensors: list[Tensor], args: tuple[Any, ...], kwargs: dict[s
         return value
 
     return Call(
-        tuple(ready(value) for value in args), {name: ready(value) for name, value in kwargs.items()}, dtype
+        tuple(ready(value) for value in args),
+        {name: ready(value) for name, value in kwargs.items()},
+        dtype,
+        mixed=len(set(floats)) > 1,
     )

@@ -9,10 +9,11 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QFileDialog, QWidget
 
-from boundscope.protocol import VerifyJob
+from boundscope.protocol import VariabilityJob, VerifyJob
 from boundscope_app import export, files
 from boundscope_app.draft import draft_of
 from boundscope_app.format import count
+from boundscope_app.noise_draft import noise_draft_of
 from boundscope_app.views.text import file_stem
 
 if TYPE_CHECKING:
@@ -52,6 +53,9 @@ class Commands:
         info = self._window.runs.selected_info
         if info is not None and isinstance(info.job, VerifyJob):
             self._window.form.set_draft(draft_of(info.job))
+            go_to(self._window.form, self._window.form.run_button)
+        elif info is not None and isinstance(info.job, VariabilityJob):
+            self._window.form.set_draft(noise_draft_of(info.job))
             go_to(self._window.form, self._window.form.run_button)
 
     def ask_delete(self) -> None:

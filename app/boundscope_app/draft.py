@@ -58,6 +58,7 @@ class Options:
     seed: int = 0
     chunk_rows: int | None = None
     memory_budget_bytes: int | None = None
+    memory_budget_share: float | None = None
     threads_per_rank: int | None = None
     cross_check: bool = False
 
@@ -78,18 +79,18 @@ class Draft:
         if self.network is None or self.property_source is None:
             return ""
         if isinstance(self.property_source, Ball):
-            what = f"ε = {self.property_source.epsilon} around {_title_part(self.property_source.center)}"
+            what = f"ε = {self.property_source.epsilon} around {title_part(self.property_source.center)}"
         else:
-            what = _title_part(self.property_source)
-        return f"{_title_part(self.network)} · {what}"
+            what = title_part(self.property_source)
+        return f"{title_part(self.network)} · {what}"
 
-    def verify_job(self, resolve: Resolve) -> VerifyJob:
+    def job(self, resolve: Resolve) -> VerifyJob:
         """The job, with each file turned into a reference. ValueError when a file is missing."""
         if self.network is None or self.property_source is None:
             raise ValueError("a job needs a network and a property")
         return VerifyJob(
             network=resolve(self.network),
-            property=_property_source(self.property_source, resolve),
+            property=property_source(self.property_source, resolve),
             **{each.name: getattr(self.options, each.name) for each in fields(Options)},
         )
 
@@ -99,13 +100,13 @@ class Draft:
         readable = (
             None
             if self.property_source is None or ball_alone
-            else _property_source(self.property_source, resolve)
+            else property_source(self.property_source, resolve)
         )
         return InspectJob(network=None if self.network is None else resolve(self.network), property=readable)
 
     def command(self) -> str:
         """The shell line that does the same. ValueError when a file is missing."""
-        job = self.verify_job(named_only)
+        job = self.job(named_only)
         assert self.network is not None
         assert self.property_source is not None
         subject = (
@@ -119,20 +120,20 @@ def draft_of(job: VerifyJob) -> Draft:
     options = Options(**{each.name: getattr(job, each.name) for each in fields(Options)})
     if isinstance(job.property, PropertyFile):
         return Draft(job.network, job.property.file, options)
-    ball = job.property
-    return Draft(
-        job.network,
-        Ball(
-            ball.center,
-            ball.epsilon,
-            ball.label,
-            ball.lower or "",
-            ball.upper or "",
-            ", ".join(ball.mean),
-            ", ".join(ball.std),
-            ball.norm,
-        ),
-        options,
+    return Draft(job.network, ball_of(job.property), options)
+
+
+def ball_of(ball: EpsilonBall) -> Ball:
+    """The ball as it would be typed."""
+    return Ball(
+        ball.center,
+        ball.epsilon,
+        ball.label,
+        ball.lower or "",
+        ball.upper or "",
+        ", ".join(ball.mean),
+        ", ".join(ball.std),
+        ball.norm,
     )
 
 
@@ -141,7 +142,8 @@ def source_name(source: Source) -> str:
     return f"{source.parent.name}/{source.name}" if _says_nothing(source) else source.name
 
 
-def _title_part(source: Source) -> str:
+def title_part(source: Source) -> str:
+    """The file in the title of a run: its folder where its own name says nothing."""
     return source.parent.name if _says_nothing(source) else source.name
 
 
@@ -181,10 +183,10 @@ def ball_problem(ball: Ball) -> str | None:
     if ball.lower.strip() and float(ball.lower) > float(ball.upper):
         return f"The clip range is empty: {ball.lower} is above {ball.upper}."
     for name, text in (("mean", ball.mean), ("standard deviation", ball.std)):
-        wrong = next((part for part in _decimals(text) if not DECIMAL.fullmatch(part)), None)
+        wrong = next((part for part in decimals(text) if not DECIMAL.fullmatch(part)), None)
         if wrong is not None:
             return f"The {name} takes one number a channel, with commas between; “{wrong}” is none."
-    mean, std = _decimals(ball.mean), _decimals(ball.std)
+    mean, std = decimals(ball.mean), decimals(ball.std)
     if mean and std and len(mean) != len(std):
         return f"Mean has {len(mean)} numbers and standard deviation {len(std)}: give one a channel in both."
     if any(float(part) <= 0 for part in std):
@@ -192,11 +194,13 @@ def ball_problem(ball: Ball) -> str | None:
     return None
 
 
-def _decimals(text: str) -> tuple[str, ...]:
+def decimals(text: str) -> tuple[str, ...]:
+    """The numbers of a list as typed, with commas, semicolons or spaces between."""
     return tuple(part for part in re.split(r"[,;\s]+", text.strip()) if part)
 
 
-def _property_source(source: Source | Ball, resolve: Resolve) -> PropertySource:
+def property_source(source: Source | Ball, resolve: Resolve) -> PropertySource:
+    """The property of a job, with its file turned into a reference."""
     if not isinstance(source, Ball):
         return PropertyFile(file=resolve(source))
     return EpsilonBall(
@@ -205,7 +209,7 @@ def _property_source(source: Source | Ball, resolve: Resolve) -> PropertySource:
         label=source.label,
         lower=source.lower.strip() or None,
         upper=source.upper.strip() or None,
-        mean=_decimals(source.mean),
-        std=_decimals(source.std),
+        mean=decimals(source.mean),
+        std=decimals(source.std),
         norm=source.norm,
     )

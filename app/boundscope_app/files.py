@@ -16,6 +16,7 @@ class Kind(enum.StrEnum):
     NETWORK = "network"
     PROPERTY = "property"
     CENTER = "input"
+    POINTS = "points"
 
 
 SUFFIXES: dict[str, Kind] = {
@@ -25,12 +26,14 @@ SUFFIXES: dict[str, Kind] = {
     ".vnnlib.gz": Kind.PROPERTY,
     ".npy": Kind.CENTER,
     ".png": Kind.CENTER,
+    ".npz": Kind.POINTS,
 }
-READABLE = "It takes .onnx, .vnnlib (both also .gz), .npy, .png, or a folder of these."
+READABLE = "It takes .onnx, .vnnlib (both also .gz), .npy, .npz, .png, or a folder of these."
 NETWORK_FILTER = "ONNX networks (*.onnx *.onnx.gz)"
 PROPERTY_FILTER = "VNN-LIB properties (*.vnnlib *.vnnlib.gz)"
 CENTER_FILTER = "Inputs (*.npy *.png)"
-ALL_FILTER = "All that Boundscope reads (*.onnx *.onnx.gz *.vnnlib *.vnnlib.gz *.npy *.png)"
+POINTS_FILTER = "Points (*.npy *.npz *.png)"
+ALL_FILTER = "All that Boundscope reads (*.onnx *.onnx.gz *.vnnlib *.vnnlib.gz *.npy *.npz *.png)"
 
 HINTS: dict[str, str] = {
     ".pt": "A PyTorch file holds no fixed graph: write it as ONNX with torch.onnx.export first.",
@@ -41,13 +44,13 @@ HINTS: dict[str, str] = {
     ".tflite": "Convert the TFLite model to ONNX first, with tf2onnx for instance.",
     ".jpg": "JPEG changes pixel values: save the input as PNG or as .npy.",
     ".jpeg": "JPEG changes pixel values: save the input as PNG or as .npy.",
-    ".npz": "An .npz holds several arrays: save the one input as .npy.",
     ".zip": "Unpack it and drop the folder.",
     ".tar": "Unpack it and drop the folder.",
 }
 MAGIC: dict[str, tuple[bytes, str]] = {
     ".npy": (b"\x93NUMPY", "does not begin as a NumPy array; write it with numpy.save"),
     ".png": (b"\x89PNG\r\n\x1a\n", "does not begin as a PNG image; save it as PNG again"),
+    ".npz": (b"PK", "does not begin as a NumPy archive; write it with numpy.savez"),
     ".gz": (b"\x1f\x8b", "does not begin as gzip data; drop the unpacked file or compress it again"),
 }
 LFS_POINTER = b"version https://git-lfs"
@@ -60,11 +63,12 @@ class Found:
     networks: tuple[Path, ...] = ()
     properties: tuple[Path, ...] = ()
     centers: tuple[Path, ...] = ()
+    points: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.networks or self.properties or self.centers)
+        return not (self.networks or self.properties or self.centers or self.points)
 
 
 def kind_of(path: Path | str) -> Kind | None:
@@ -124,8 +128,28 @@ def examine(paths: Iterable[Path]) -> Found:
             else:
                 kinds[kind].append(member)
     return Found(
-        tuple(kinds[Kind.NETWORK]), tuple(kinds[Kind.PROPERTY]), tuple(kinds[Kind.CENTER]), tuple(problems)
+        tuple(kinds[Kind.NETWORK]),
+        tuple(kinds[Kind.PROPERTY]),
+        tuple(kinds[Kind.CENTER]),
+        tuple(kinds[Kind.POINTS]),
+        tuple(problems),
     )
+
+
+def images_of(folder: Path) -> tuple[Path, ...]:
+    """The PNG images directly in a folder, by name."""
+    return tuple(sorted(each for each in folder.glob("*") if each.suffix.lower() == ".png"))
+
+
+def image_folder(paths: Iterable[Path]) -> Path | None:
+    """The folder of which these are all the images, or that was given itself and holds nothing else of ours."""
+    given = tuple(paths)
+    if len(given) == 1 and given[0].is_dir():
+        members = _walk(given[0])
+        return given[0] if members and set(members) == set(images_of(given[0])) else None
+    if len(given) > 1 and {each.parent for each in given} == {given[0].parent}:
+        return given[0].parent if set(given) == set(images_of(given[0].parent)) else None
+    return None
 
 
 def looks_droppable(paths: Iterable[Path]) -> bool:

@@ -242,7 +242,7 @@ class Link(QThread):
 
     def _run(self, client: Client, command: Run) -> None:
         try:
-            job = command.draft.verify_job(lambda source: self._resolve(client, source))
+            job = command.draft.job(lambda source: self._resolve(client, source))
             info = client.submit(job, command.draft.title)
         except StoppedError:
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from boundscope.protocol import NetworkSummary, PropertySummary
 from boundscope_app.draft import Draft
+from boundscope_app.noise_draft import NoiseDraft
 
 
 class Phase(enum.StrEnum):
@@ -32,7 +33,7 @@ class LinkState:
 @dataclass(frozen=True)
 class Run:
     token: int
-    draft: Draft
+    draft: Draft | NoiseDraft
 
 
 @dataclass(frozen=True)

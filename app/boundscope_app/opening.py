@@ -36,17 +36,23 @@ class Opener(QObject):
     def open_paths(self, paths: Iterable[Path]) -> None:
         """Take files and folders: all go to the library, what is unambiguous into the form."""
         given = tuple(paths)
+        images = files.image_folder(given) if self._form.measures else None
+        if images is not None:
+            self._library.add(files.images_of(images))
+            self._form.set_points(images)
+            self.opened.emit()
+            return
         found = files.examine(given)
         self._tell_problems(found.problems)
         if found.empty:
             return
-        self._library.add((*found.networks, *found.properties, *found.centers))
+        self._library.add((*found.networks, *found.properties, *found.centers, *found.points))
         left = [
             count(len(group), word, plural)
             for group, word, plural in (
                 (found.networks, "network", "networks"),
                 (found.properties, "property", "properties"),
-                (found.centers, "input", "inputs"),
+                ((*found.centers, *found.points), "input", "inputs"),
             )
             if len(group) > 1
         ]
@@ -54,8 +60,9 @@ class Opener(QObject):
             self.use_file(found.networks[0])
         if len(found.properties) == 1:
             self.use_file(found.properties[0])
-        elif len(found.centers) == 1 and not found.properties:
-            self.use_file(found.centers[0])
+        inputs = (*found.centers, *found.points)
+        if len(inputs) == 1 and (self._form.measures or not found.properties):
+            self.use_file(inputs[0])
         if left:
             verb = "are" if len(left) > 1 or not left[0].startswith("1 ") else "is"
             self.told.emit("info", f"{' and '.join(left)} {verb} in the library: a double click uses one.")
@@ -72,16 +79,22 @@ class Opener(QObject):
                 self._form.set_network(path)
             case files.Kind.PROPERTY:
                 self._form.set_property(path)
-            case _:
+            case files.Kind.CENTER if not self._form.measures:
                 self._form.set_center(path)
+            case _:
+                self._form.set_points(path)
         self._settings.remember(path)
         self._library.set_recent(self._settings.recent)
         self.opened.emit()
 
     def use_example(self, example: Example) -> None:
         """Fill the form with an example's network and property."""
-        options = replace(self._form.draft.options, method=example.method)
-        self._form.set_draft(Draft(example.network, example.property, options))
+        if self._form.measures:
+            self._form.set_network(example.network)
+            self._form.set_property(example.property)
+        else:
+            options = replace(self._form.choices.options, method=example.method)
+            self._form.set_draft(Draft(example.network, example.property, options))
         self.opened.emit()
 
     def _tell_problems(self, problems: tuple[str, ...]) -> None:

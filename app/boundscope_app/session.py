@@ -20,6 +20,7 @@ from boundscope_app.link_types import (
     Unwatch,
     Watch,
 )
+from boundscope_app.noise_draft import NoiseDraft
 from boundscope_app.runs import RunModel
 
 
@@ -68,7 +69,7 @@ class Session(QObject):
         """Select this run as soon as the daemon lists it (the one kept from the last time)."""
         self._wanted = job_id
 
-    def run(self, draft: Draft) -> None:
+    def run(self, draft: Draft | NoiseDraft) -> None:
         self._link.send(Run(next(self._tokens), draft))
 
     def inspect(self, draft: Draft) -> None:

@@ -26,10 +26,12 @@ from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.window_support import APP_PATHS, end_daemon, example_draft, start_xvfb  # noqa: E402
-from boundscope.protocol import Sharding  # noqa: E402
+from boundscope.protocol import RoundingMode, Sharding, SourceSearch  # noqa: E402
 from boundscope_app.draft import Draft  # noqa: E402
 from boundscope_app.main import build_window, parser  # noqa: E402
+from boundscope_app.noise_draft import NoiseDraft, NoiseOptions  # noqa: E402
 from boundscope_app.settings import Settings  # noqa: E402
+from boundscope_app.views import VariabilityView, View  # noqa: E402
 from boundscope_app.window import MainWindow, apply_theme  # noqa: E402
 
 THEMES, SCALES = ("light", "dark"), (1, 2)
@@ -81,7 +83,7 @@ class Gallery:
         QTimer.singleShot(20_000, loop.quit)
         loop.exec()
 
-    def run(self, draft: Draft, live: str = "") -> None:
+    def run(self, draft: Draft | NoiseDraft, live: str = "") -> None:
         """Run a draft, or select the run of it that there is; `live` names a picture taken on the way."""
         job_id = self._known(draft)
         if not job_id:
@@ -99,13 +101,18 @@ class Gallery:
         last = runs.info(job_id).last_number  # type: ignore[union-attr]
         self.wait(lambda: runs.record(job_id).last_number >= last, "the whole history")
 
-    def _known(self, draft: Draft) -> str:
+    def _known(self, draft: Draft | NoiseDraft) -> str:
         for job_id in self.window.runs.ids:
             info = self.window.runs.info(job_id)
             ranks = getattr(info.job, "ranks", 1) if info else 1
             if info and info.title == draft.title and ranks == draft.options.ranks:
                 return job_id
         return ""
+
+    def page(self, view: View, name: str) -> None:
+        """The picture that a view exports."""
+        view.export_png(self.folder / f"{name}_{self.theme}_{self.scale}x.png", scale=self.scale)
+        self.pictures += 1
 
     def views(self, name: str) -> None:
         """Each view in the whole window, and by itself."""
@@ -132,6 +139,19 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
     conv = example_draft("digits-conv")
     gallery.run(replace(conv, options=replace(conv.options, sharding=Sharding.ROWS, ranks=2)))
     gallery.views("two_ranks")
+    options = NoiseOptions(mode=RoundingMode.UD, ranks=2, source=SourceSearch.ONE)
+    noise = NoiseDraft(conv.network, None, conv.property_source, 2, options=options)
+    gallery.run(noise)
+    window.form.set_draft(noise)
+    gallery.views("noise")
+    view = next(view for view in window.tabs.views if isinstance(view, VariabilityView))
+    window.tabs.show_view(view.view_id)
+    for columns in range(view.columns.count()):
+        view.columns.setCurrentIndex(columns)
+        gallery.picture(f"noise_{columns}", view)
+    view.columns.setCurrentIndex(0)
+    gallery.page(view, "noise_page")
+    window.tabs.setCurrentIndex(0)
     window.drops[0].overlay.light_up("Drop digits_cnn.onnx to use it as the network", welcome=True)
     gallery.picture("drop")
     window.drops[0].overlay.light_up("notes.txt is not a file that Boundscope reads.", welcome=False)

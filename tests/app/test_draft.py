@@ -61,7 +61,7 @@ IMAGE = FileRef(name="x.png", sha256="c" * 64, size_bytes=10)
     ],
 )
 def test_run_again_gives_the_same_job(job: VerifyJob) -> None:
-    assert draft_of(job).verify_job(named_only) == job
+    assert draft_of(job).job(named_only) == job
 
 
 def test_the_form_carries_every_field_of_a_job() -> None:
@@ -113,7 +113,7 @@ def test_right_ball_has_no_problem() -> None:
 
 def test_job_without_files_is_refused() -> None:
     with pytest.raises(ValueError, match="network and a property"):
-        Draft(NET, None).verify_job(named_only)
+        Draft(NET, None).job(named_only)
 
 
 def test_files_with_names_that_say_nothing_are_told_apart_by_their_folder() -> None:

@@ -24,8 +24,10 @@ from boundscope_app import files
 from boundscope_app import theme as themes
 from boundscope_app.docks.ball import BallForm
 from boundscope_app.docks.choices import Choices
+from boundscope_app.docks.noise import NoiseChoices, PointsForm
 from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
 from boundscope_app.link_types import Inspection
+from boundscope_app.noise_draft import NoiseDraft, Points, friendly, normalisation_problem
 from boundscope_app.widgets.inputs import WheelGuard, tint_inputs
 from boundscope_app.widgets.primary import primary_style
 from boundscope_app.widgets.read_back import ReadBack
@@ -35,6 +37,11 @@ NETWORK_HINT = "The trained network: an ONNX file, plain or gzipped; external da
 PROPERTY_HINT = "What to prove: a VNN-LIB file, version 1.0 or 2.0, plain or gzipped."
 INSPECT_AFTER_MS = 250
 FILE, BALL = 0, 1
+VERIFY, MEASURE = 0, 1
+VERIFY_HINT = "Prove that no input violates a property, or find one that does."
+MEASURE_HINT = (
+    "Run the network repeatedly under random rounding, and see how many bits of every layer are significant."
+)
 
 
 class FormDock(QDockWidget):
@@ -55,10 +62,13 @@ class FormDock(QDockWidget):
         )
         self.ball = BallForm()
         self.choices = Choices()
+        self.points = PointsForm()
+        self.noise = NoiseChoices()
         self.read_back = ReadBack()
         self.run_button = QPushButton("Run")
         self.copy_button = QPushButton("Copy as command line")
         self._why = QLabel()
+        self._make_job_switch()
         self._make_property_switch()
         self._lay_out()
         self._guard = WheelGuard(self)
@@ -66,12 +76,34 @@ class FormDock(QDockWidget):
         self._timer.setSingleShot(True)
         self._timer.setInterval(INSPECT_AFTER_MS)
         self._timer.timeout.connect(self._inspect_now)
-        for part in (self.network, self.property_file, self.ball, self.choices):
+        for part in (
+            self.network,
+            self.property_file,
+            self.ball,
+            self.choices,
+            self.points,
+            self.noise,
+        ):
             part.changed.connect(self._on_change)
         self._kinds.idToggled.connect(self._switched)
+        self._jobs.idToggled.connect(self._job_switched)
+        self.points.switched.connect(self._name_property)
         themes.notifier.changed.connect(self._restyle)
         self._restyle()
         self._on_change()
+
+    def _make_job_switch(self) -> None:
+        self.as_proof, self.as_measurement = QRadioButton("Verify"), QRadioButton("Variability")
+        self._jobs = QButtonGroup(self)
+        for number, button, hint in (
+            (VERIFY, self.as_proof, VERIFY_HINT),
+            (MEASURE, self.as_measurement, MEASURE_HINT),
+        ):
+            button.setToolTip(hint)
+            button.setStatusTip(hint)
+            button.setAccessibleDescription(hint)
+            self._jobs.addButton(button, number)
+        self.as_proof.setChecked(True)
 
     def _make_property_switch(self) -> None:
         self._as_file = QRadioButton("VNN-LIB file")
@@ -95,22 +127,32 @@ class FormDock(QDockWidget):
         column.setSpacing(8)
         network = QFormLayout()
         network.setSpacing(6)
+        jobs = QHBoxLayout()
+        jobs.addWidget(self.as_proof)
+        jobs.addWidget(self.as_measurement)
+        jobs.addStretch(1)
+        network.addRow("Job", jobs)
         label = QLabel("Network")
         label.setBuddy(self.network)
         network.addRow(label, self.network)
+        self._points_label = QLabel("Points")
+        network.addRow(self._points_label, self.points)
         switch = QHBoxLayout()
         switch.addWidget(self._as_file)
         switch.addWidget(self._as_ball)
         switch.addStretch(1)
-        network.addRow("Property", switch)
+        self._property_label = QLabel("Property")
+        network.addRow(self._property_label, switch)
         column.addLayout(network)
         column.addWidget(self.property_file)
         column.addWidget(self.ball)
         column.addWidget(_line())
         column.addWidget(self.choices)
+        column.addWidget(self.noise)
         column.addWidget(_line())
         column.addWidget(self.read_back, 1)
-        self.ball.hide()
+        for part in (self.ball, self.noise, self.points, self._points_label):
+            part.hide()
         self._scroll = QScrollArea()
         self._scroll.setWidget(body)
         self._scroll.setWidgetResizable(True)
@@ -148,15 +190,40 @@ class FormDock(QDockWidget):
     # ------------------------------------------------------------ the draft
 
     @property
-    def draft(self) -> Draft:
-        chosen: Source | Ball | None
-        chosen = self.property_file.source if self._as_file.isChecked() else self.ball.ball
-        return Draft(self.network.source, chosen, self.choices.options)
+    def draft(self) -> Draft | NoiseDraft:
+        network, chosen = self.network.source, self._chosen_property
+        if not self.measures:
+            return Draft(network, chosen, self.choices.options)
+        drawn, points = self.points.drawn, self.points
+        return NoiseDraft(
+            network,
+            None if drawn else points.field.points,
+            chosen,
+            drawn,
+            points.mean.text(),
+            points.std.text(),
+            self.noise.options,
+        )
 
-    def set_draft(self, draft: Draft) -> None:
+    @property
+    def measures(self) -> bool:
+        """Whether the form describes a run that measures noise."""
+        return self.as_measurement.isChecked()
+
+    @property
+    def _chosen_property(self) -> Source | Ball | None:
+        return self.property_file.source if self._as_file.isChecked() else self.ball.ball
+
+    def set_draft(self, draft: Draft | NoiseDraft) -> None:
         """Fill the whole form, from a run that was made before for instance."""
         with QSignalBlocker(self):
-            self.choices.set_options(draft.options)
+            if isinstance(draft, NoiseDraft):
+                self.as_measurement.setChecked(True)
+                self.noise.set_options(draft.options)
+                self.points.set_points(draft.points, draft.draw, draft.mean, draft.std)
+            else:
+                self.as_proof.setChecked(True)
+                self.choices.set_options(draft.options)
             self.set_network(draft.network)
             if isinstance(draft.property_source, Ball):
                 self.ball.set_ball(draft.property_source)
@@ -172,6 +239,12 @@ class FormDock(QDockWidget):
         self._as_file.setChecked(True)
         self.property_file.set_source(source)
 
+    def set_points(self, points: Points) -> None:
+        """Measure at these points."""
+        self.as_measurement.setChecked(True)
+        self.points.as_files.setChecked(True)
+        self.points.field.set_points(points)
+
     def set_center(self, source: Source) -> None:
         self._as_ball.setChecked(True)
         self.ball.center.set_source(source)
@@ -182,17 +255,36 @@ class FormDock(QDockWidget):
         draft = self.draft
         if draft.network is None:
             return self.network.problem or "Choose a network to run."
-        if draft.property_source is None:
-            if self._as_ball.isChecked():
-                return self.ball.center.problem or "Choose the input that the ball is around."
-            return self.property_file.problem or "Choose a property to check."
+        if self.measures and not self.points.drawn and self.points.field.points is None:
+            return self.points.field.problem or "Choose the points to run: a file, or a folder of images."
+        if draft.property_source is None and (missing := self._property_problem()):
+            return missing
         if isinstance(draft.property_source, Ball) and (found := ball_problem(draft.property_source)):
             return found
+        if isinstance(draft, NoiseDraft) and (found := normalisation_problem(draft)):
+            return found
         try:
-            capabilities.check(draft.verify_job(named_only))
+            if isinstance(draft, NoiseDraft):
+                capabilities.check_variability(draft.job(named_only))
+            else:
+                capabilities.check(draft.job(named_only))
         except UsageError as error:
-            return str(error)
+            return friendly(str(error)) if self.measures else str(error)
         return self._blocking
+
+    def _property_problem(self) -> str:
+        """Why there is no property; "" where none was asked for and none is needed."""
+        if self._as_ball.isChecked():
+            found, what = self.ball.center.problem, "Choose the input that the ball is around."
+        else:
+            found, what = self.property_file.problem, "Choose a property to check."
+            if self.measures:
+                what = "Choose the property from whose box the points are drawn."
+        return found or (what if self._needs_property else "")
+
+    @property
+    def _needs_property(self) -> bool:
+        return not self.measures or self.points.drawn > 0
 
     def set_busy(self, busy: bool) -> None:
         """While a run is on its way to the daemon, it is not sent twice."""
@@ -219,6 +311,18 @@ class FormDock(QDockWidget):
             self.ball.setVisible(which == BALL)
             self._on_change()
 
+    def _job_switched(self, _which: int, checked: bool) -> None:
+        if checked:
+            for part in (self.noise, self.points, self._points_label):
+                part.setVisible(self.measures)
+            self.choices.setVisible(not self.measures)
+            self._name_property()
+            self._on_change()
+
+    def _name_property(self) -> None:
+        optional = not self._needs_property
+        self._property_label.setText("Property (optional)" if optional else "Property")
+
     def _on_change(self) -> None:
         readable = self._readable()
         before = self._inspected
@@ -238,11 +342,10 @@ class FormDock(QDockWidget):
 
     def _readable(self) -> Draft:
         """The part of the draft that can be read back; the options play no part in it."""
-        draft = self.draft
-        chosen = draft.property_source
-        if isinstance(chosen, Ball) and (draft.network is None or ball_problem(chosen)):
+        network, chosen = self.network.source, self._chosen_property
+        if isinstance(chosen, Ball) and (network is None or ball_problem(chosen)):
             chosen = None
-        return Draft(draft.network, chosen, Options())
+        return Draft(network, chosen, Options())
 
     @property
     def inspect_draft(self) -> Draft:

@@ -29,6 +29,7 @@ GROUP_OF = {
     files.Kind.NETWORK: "Networks",
     files.Kind.PROPERTY: "Properties",
     files.Kind.CENTER: "Inputs",
+    files.Kind.POINTS: "Inputs",
 }
 HINTS = {
     "Examples": "Networks with a property, ready to run",
@@ -111,7 +112,9 @@ class LibraryDock(QDockWidget):
     def paths(self) -> tuple[Path, ...]:
         """All files added, apart from the recent ones."""
         return tuple(
-            item.data(0, PAYLOAD) for name in GROUP_OF.values() for item in _children(self._groups[name])
+            item.data(0, PAYLOAD)
+            for name in dict.fromkeys(GROUP_OF.values())
+            for item in _children(self._groups[name])
         )
 
     def _group(self, name: str) -> QTreeWidgetItem:

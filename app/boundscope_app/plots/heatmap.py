@@ -15,6 +15,7 @@ from boundscope_app.plots.style import Style
 SHADES = 256
 NAME_SHARE = 0.34
 LEAST_VALUE_PX = 4.0
+UNIT = "significant bits"
 MARKS = {"exact": "exact in every sample", "mean 0": "mean zero", "empty": "no elements"}
 DARK_TEXT, LIGHT_TEXT = "#14161a", "#ffffff"
 
@@ -80,7 +81,7 @@ class HeatmapDrawing:
     @property
     def foot_px(self) -> float:
         """Height of the colour bar with its ticks and its unit, and of the legend of marks."""
-        return 3.4 * self.line + 8 + (self.line + 6 if self.marks else 0.0)
+        return 2.4 * self.line + 6 + (self.line + 6 if self.marks else 0.0)
 
     @property
     def rows_px(self) -> float:
@@ -207,7 +208,8 @@ class HeatmapDrawing:
 
     def _draw_bar(self, painter: QPainter, top: float) -> None:
         theme = self.style.theme
-        width = max(60.0, min(self.width - self.name_px - self.flag_px, 40 * self.line))
+        advance = self.metrics.horizontalAdvance(UNIT) + 20
+        width = max(60.0, min(self.width - self.name_px - self.flag_px - advance, 40 * self.line))
         bar = QRectF(self.name_px, top + 0.5 * self.line, width, 0.7 * self.line)
         gradient = QLinearGradient(bar.topLeft(), bar.topRight())
         for index in range(0, SHADES, 15):
@@ -223,10 +225,10 @@ class HeatmapDrawing:
             painter.setPen(QColor(theme.text))
             place = QRectF(x - 40, bar.bottom() + 4, 80, self.line + 2)
             painter.drawText(place, Qt.AlignmentFlag.AlignCenter, str(bits))
-        unit = QRectF(bar.left(), bar.bottom() + self.line + 5, bar.width(), self.line + 3)
-        painter.drawText(unit, Qt.AlignmentFlag.AlignCenter, "significant bits")
+        unit = QRectF(bar.right() + 14, bar.center().y() - self.line, advance, 2 * self.line)
+        painter.drawText(unit, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, UNIT)
         if self.marks:
-            self._draw_legend(painter, unit.bottom() + 4)
+            self._draw_legend(painter, bar.bottom() + self.line + 10)
 
 
 def ticks(full_bits: int) -> list[int]:

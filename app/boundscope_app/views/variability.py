@@ -41,8 +41,8 @@ class VariabilityView(View):
     title = "Variability"
     empty_text = (
         "No noise has been measured.\n\nA variability run repeats a network under stochastic arithmetic and shows here "
-        "how many bits of every layer are significant. Start one from a terminal:\n\n"
-        "boundscope variability NET --property P --draw 10 --daemon\n\nIt appears in the list below."
+        "how many bits of every layer are significant.\n\nChoose “Variability” in the run form, give it a network and "
+        "points, and press Run."
     )
 
     def __init__(self, parent: QWidget | None = None) -> None:

@@ -25,10 +25,7 @@ END_WORDS = {
     ),
     Verdict.ERROR: ("Error", "The run stopped before there was a measurement."),
 }
-UD_HINT = (
-    "Up-down rounding moves every result, exact ones too: that exact results are perturbed here is by design. "
-    "Stochastic rounding leaves them as they are, and shows the noise of rounding alone."
-)
+UD_HINT = "Up-down rounding moves exact results too, by design; stochastic rounding leaves them as they are."
 LAYER_COLUMNS = (
     "Layer",
     "Operator",
@@ -212,14 +209,17 @@ def tables_markup(h: Html, record: JobRecord) -> str:
         return markup
     if result.sources:
         markup += h.heading("Where the noise comes from") + sources_grid(h, result)
+    markup += _note(h, result.sources_note)
     if result.deployed:
         found = [[deployed_text(i, value) for i, value in enumerate(row)] for row in deployed_cells(record)]
         markup += h.heading("Proven and observed") + h.paragraph(DEPLOYED_HINT, muted=True)
         markup += h.grid(DEPLOYED_COLUMNS, found[:MOST_ROWS], frozenset({0, 1}), wide=True)
         markup += "".join(h.paragraph(each) for each in violations(record))
-    for note in (result.sources_note, result.deployed_note):
-        markup += h.paragraph(note, muted=True) if note else ""
-    return markup
+    return markup + _note(h, result.deployed_note)
+
+
+def _note(h: Html, note: str) -> str:
+    return h.paragraph(f"{note[:1].upper()}{note[1:].rstrip('.')}.", muted=True) if note else ""
 
 
 DEPLOYED_HINT = (
@@ -293,6 +293,7 @@ def result_markup(h: Html, result: VariabilityResult) -> str:
         markup += h.paragraph(said[:1].upper() + said[1:].rstrip(".") + ".") if said else ""
     if result.sources:
         markup += h.heading("Where the noise comes from") + sources_grid(h, result)
+    markup += _note(h, result.sources_note)
     if any(each.violation for each in result.deployed):
         markup += h.heading("Outside the proof")
         markup += "".join(h.paragraph(each.violation) for each in result.deployed if each.violation)

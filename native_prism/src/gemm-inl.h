@@ -39,10 +39,12 @@ HWY_INLINE void BitWords(const TileCipher& cipher, const Place& place, int begin
   for (int r = 0; r < kRows; ++r) {
     const std::uint64_t tile = place.StreamRow(r) * place.BitTiles() + tile_step;
     const TileVectors words32 = cipher.At(cipher.BaseOf(tile), TileCipher::OffsetOf(0));
-    HWY_ALIGN std::uint32_t lanes[kGroup];
-    for (int p = 0; p < kParts32; ++p) hn::Store(Words32(words32, p), DU(), lanes + p * kLanes32);
-    for (int l = 0; l < kGroup; ++l) {
-      words[r * kGroup + l] = static_cast<Lane>(lanes[l]) << (8 * sizeof(Lane) - 32);
+    if constexpr (sizeof(Lane) == 4) {
+      for (int p = 0; p < kParts32; ++p) hn::Store(Words32(words32, p), DU(), words + r * kGroup + p * kLanes32);
+    } else {
+      HWY_ALIGN std::uint32_t lanes[kGroup];
+      for (int p = 0; p < kParts32; ++p) hn::Store(Words32(words32, p), DU(), lanes + p * kLanes32);
+      for (int l = 0; l < kGroup; ++l) words[r * kGroup + l] = static_cast<Lane>(lanes[l]) << 32;
     }
   }
 }

@@ -23,12 +23,18 @@ For an ε-ball, drop a .npy or .png instead of the property.</li>
 <li>Press Run. Watch the bound gap close; the verdict comes with its arithmetic and its margin.</li>
 <li>Export the plots and tables with Ctrl+E, or copy the command line that does the same.</li>
 </ol>
+<h2>How much rounding costs</h2>
+<p>Choose <b>Variability</b> in the run form, a network, and points: drawn from a property's box, or from a .npy, a
+.npz, or a folder of .png images that you drop. The network runs several times under random rounding; the Variability
+view shows how many bits of every layer stay the same. Yellow layers keep nearly all of their bits, dark ones hardly
+any; hatched ones are exact in every sample, or NaN.</p>
 <p>Closing the window leaves the runs going: they belong to the daemon, and are here at the next start.</p>
 <h2>Words</h2>
 <p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and
 replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method. <b>Margin</b>: the smallest
 proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin. <b>Rank</b>: one process of a
-run.</p>
+run. <b>Significant bits</b>: −log2 of a value's noise, divided by the value. <b>Flip</b>: a sample that decides for
+another class.</p>
 """
 
 

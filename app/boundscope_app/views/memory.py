@@ -30,6 +30,10 @@ class MemoryView(TimeView):
         "No memory samples yet.\n\nWhile a run goes on, the memory of every rank is drawn here: weights, gathered "
         "weights, rows, slopes and workspace, beside its resident size and its limit."
     )
+    noise_text = (
+        "This run keeps no account of memory by category, so there are no curves to draw.\n\nThe peak of every "
+        "rank is on the Verdict page, once the run has ended."
+    )
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -56,7 +60,10 @@ class MemoryView(TimeView):
         self.set_content(self.with_reading(splitter))
 
     def has_data(self, record: JobRecord) -> bool:
-        return bool(record.memory)
+        if not self.shows_variability:
+            return bool(record.memory)
+        # The samples' memory is not in the ledger: its curves would say that none was held.
+        return any(any(held) for series in record.memory.values() for held in series.by_category.values())
 
     def reset(self) -> None:
         self.model = MemoryModel()

@@ -12,14 +12,14 @@ from pytestqt.qtbot import QtBot
 
 from app.views import sample_noise
 from app.views import sample_records as samples
-from boundscope.protocol import JobState, RoundingMode, Verdict, VerifyJob
+from boundscope.protocol import JobState, MemorySample, RoundingMode, Verdict, VerifyJob
 from boundscope.records import JobRecord
 from boundscope_app import theme
 from boundscope_app.docks.jobs_model import METHOD, RANKS, VERDICT, JobsModel
 from boundscope_app.notify import outcome
 from boundscope_app.plots.heatmap import color_of, text_on, ticks
 from boundscope_app.runs import RunModel
-from boundscope_app.views import BoundGapView, LayersView, VariabilityView, VerdictView, View
+from boundscope_app.views import BoundGapView, LayersView, MemoryView, VariabilityView, VerdictView, View
 from boundscope_app.views import variability_text as words
 from boundscope_app.views.variability_model import by_distribution, by_samples, layers_now, thinned
 from boundscope_app.views.verdict_text import IN_WORDS, verdict_text
@@ -232,6 +232,16 @@ def test_a_measurement_cut_short_says_so() -> None:
     record = samples.record_of(sample_noise.finished_events(Verdict.TIMEOUT))
     page = verdict_text(sample_noise.job_info(), record, theme.LIGHT, with_progress=True, width=1200).markup
     assert "before all samples were taken" in page
+
+
+def test_a_ledger_that_holds_nothing_is_not_drawn_as_curves_at_zero(qtbot: QtBot) -> None:
+    empty = MemorySample(elapsed_s=1.0, by_category={}, resident_bytes=1 << 27, limit_bytes=1 << 30)
+    view = shown(qtbot, samples.record_of([(0, empty), (0, sample_noise.result())]), MemoryView)
+    assert "Verdict page" in view._empty.text()
+    assert not view.png_action.isEnabled()
+    view.set_run(sample_noise.job_info(), finished())
+    view.refresh()
+    assert view.png_action.isEnabled()
 
 
 @pytest.mark.parametrize("view_type", [BoundGapView, LayersView])

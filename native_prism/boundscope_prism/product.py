@@ -106,7 +106,9 @@ def gemm(
         try:
             start = np.broadcast_to(start, shape)
         except ValueError:
-            raise PrismArgumentError(f"c: expected a shape that broadcasts to {shape}, got {start.shape}.") from None
+            raise PrismArgumentError(
+                f"c: expected a shape that broadcasts to {shape}, got {start.shape}."
+            ) from None
     inputs = {"a": left, "b": right} | ({} if start is None else {"c": start})
     result = result_array(out, shape, left.dtype, inputs, may_replace=("c",))
     first_row = check_integer("first_row", first_row, 0, WORD_LIMIT - 1)

@@ -5,8 +5,8 @@
 One thread, but for the last rows, where the same product runs on one thread and on two. Each round times every column
 once, in an order that rotates, so that a busy moment of the machine meets all of them; the table has the medians
 of torch's own time and of the slowdowns. A time is that of one call from Python into an existing output. Element-wise
-operations act on the largest numpy arrays that fit together into 3/4 of the second-level cache. With `--targets AVX2`, torch
-and its libraries are held to AVX2 too.
+operations act on the largest numpy arrays that fit together into 3/4 of the second-level cache. With `--targets
+AVX2`, torch and its libraries are held to AVX2 too.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -9,7 +11,7 @@ import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetricsF, QLinearGradient, QPainter
 
-from boundscope_app.plots.heat import Heat, HeatCell, HeatRow
+from boundscope_app.plots.heat import Column, Heat, HeatCell, HeatRow
 from boundscope_app.plots.style import Style
 
 SHADES = 256
@@ -125,24 +127,30 @@ class HeatmapDrawing:
             self._draw_groups(painter, top)
             top += high
         painter.setPen(QColor(theme.text))
-        for index, column in enumerate(self.heat.columns):
-            if self.metrics.horizontalAdvance(column.name) <= self.cell_px:
-                place = QRectF(self.name_px + index * self.cell_px, top, self.cell_px, high)
-                painter.drawText(place, Qt.AlignmentFlag.AlignCenter, column.name)
+        for index, width in self.named_columns():
+            center = self.name_px + (index + 0.5) * self.cell_px
+            place = QRectF(center - width / 2, top, width, high)
+            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, self.heat.columns[index].name)
+
+    def named_columns(self) -> list[tuple[int, float]]:
+        """Columns whose names are written, each with the width for it; where cells are narrow, some are left out."""
+        columns = self.heat.columns
+        widest = max((self.metrics.horizontalAdvance(column.name) for column in columns), default=0.0) + 6
+        step = max(1, math.ceil(widest / self.cell_px))
+        named = []
+        for start, end in groups(columns):
+            named += [index for index in range(start, end, step) if index == start or index + step <= end]
+        return [(index, step * self.cell_px) for index in named]
 
     def _draw_groups(self, painter: QPainter, top: float) -> None:
-        columns = self.heat.columns
-        start = 0
-        for index in range(1, len(columns) + 1):
-            if index < len(columns) and columns[index].group == columns[start].group:
-                continue
+        for start, end in groups(self.heat.columns):
             left = self.name_px + start * self.cell_px
-            place = QRectF(left + 1, top, (index - start) * self.cell_px - 2, self.line + 2)
+            place = QRectF(left + 1, top, (end - start) * self.cell_px - 2, self.line + 2)
             painter.fillRect(place, QColor(self.style.theme.neutral_fill))
             painter.setPen(QColor(self.style.theme.text))
-            name = self.metrics.elidedText(columns[start].group, Qt.TextElideMode.ElideRight, place.width())
+            text = self.heat.columns[start].group
+            name = self.metrics.elidedText(text, Qt.TextElideMode.ElideRight, place.width())
             painter.drawText(place, Qt.AlignmentFlag.AlignCenter, name)
-            start = index
 
     def _draw_row(self, painter: QPainter, row: HeatRow, top: float, current: bool) -> None:
         theme = self.style.theme
@@ -209,7 +217,7 @@ class HeatmapDrawing:
     def _draw_bar(self, painter: QPainter, top: float) -> None:
         theme = self.style.theme
         advance = self.metrics.horizontalAdvance(UNIT) + 20
-        width = max(60.0, min(self.width - self.name_px - self.flag_px - advance, 40 * self.line))
+        width = max(60.0, min(self.width - self.name_px - advance, 40 * self.line))
         bar = QRectF(self.name_px, top + 0.5 * self.line, width, 0.7 * self.line)
         gradient = QLinearGradient(bar.topLeft(), bar.topRight())
         for index in range(0, SHADES, 15):
@@ -229,6 +237,14 @@ class HeatmapDrawing:
         painter.drawText(unit, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, UNIT)
         if self.marks:
             self._draw_legend(painter, bar.bottom() + self.line + 10)
+
+
+def groups(columns: Sequence[Column]) -> list[tuple[int, int]]:
+    """First column of each run of one group, and the column after its last."""
+    starts = [
+        index for index, column in enumerate(columns) if not index or column.group != columns[index - 1].group
+    ]
+    return list(zip(starts, [*starts[1:], len(columns)], strict=True))
 
 
 def ticks(full_bits: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QResizeEvent
 from PySide6.QtWidgets import QComboBox, QLabel, QSplitter, QTabWidget, QVBoxLayout, QWidget
@@ -32,6 +34,7 @@ from boundscope_app.views.variability_model import (
 HINT = "Point at a cell to read its layer; a click, or Up and Down, choose a layer in heatmap and table."
 MARGIN = 36
 BESIDE_PX = 900
+DRAW_SHARE = 0.2  # most of the window's time that drawing takes while large networks are told of
 
 
 class VariabilityView(View):
@@ -47,6 +50,8 @@ class VariabilityView(View):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._drawn: object = None
+        self._next_s = 0.0
         self.columns = QComboBox()
         self.columns.addItems(("Distribution", "Samples so far"))
         self.columns.setAccessibleName("Columns of the heatmap")
@@ -125,6 +130,7 @@ class VariabilityView(View):
         return f"This run proves and does not measure.\n\n{self.empty_text}"
 
     def reset(self) -> None:
+        self._drawn, self._next_s = None, 0.0
         self.heatmap.set_current(-1)
         self.heatmap.verticalScrollBar().setValue(0)
         self.reading.setText(HINT)
@@ -134,6 +140,7 @@ class VariabilityView(View):
         self.heatmap.set_style(live_style(themes.current()))
 
     def _redraw(self) -> None:
+        self._next_s = 0.0
         self.mark_dirty()
         if self.isVisible():
             self.refresh()
@@ -145,6 +152,20 @@ class VariabilityView(View):
         return make(self.info, self.record)
 
     def draw(self) -> None:
+        assert self.record is not None
+        told = sum(len(each) for each in self.record.noise.values())
+        key = (told, self.record.variability, self.info, self.columns.currentIndex())
+        if self._drawn is not None and key == self._drawn:
+            return
+        start_s = time.monotonic()
+        if start_s < self._next_s:
+            self.mark_dirty()
+            return
+        self._drawn = key
+        self._draw_all()
+        self._next_s = start_s + (time.monotonic() - start_s) / DRAW_SHARE
+
+    def _draw_all(self) -> None:
         assert self.record is not None
         self.words.setText("\n".join(words.sentences(self.info, self.record)))
         self.heatmap.show_heat(self.heat())

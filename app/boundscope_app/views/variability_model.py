@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from boundscope.protocol import JobInfo, LayerNoise, NoiseSource, VariabilityJob
 from boundscope.records import JobRecord
@@ -73,10 +74,11 @@ def by_samples(info: JobInfo | None, record: JobRecord) -> Heat:
     told: list[dict[str, LayerNoise]] = []
     final = {} if result is None else {layer.layer: layer for layer in result.layers}
     for rank in sorted({rank for rank, _ in record.noise}):
-        tellings = _tellings(record, rank, final)
-        for samples in thinned(sorted(tellings)):
+        of_rank = {name: all_told for (of, name), all_told in record.noise.items() if of == rank}
+        for samples in thinned(_counts(next(iter(of_rank.values())), final)):
             columns.append(Column(str(samples), f"rank {rank}"))
-            told.append(tellings[samples])
+            found = ((name, _after(all_told, samples)) for name, all_told in of_rank.items())
+            told.append({name: each for name, each in found if each is not None})
     if final and result is not None:
         columns.append(Column(str(result.samples), "all"))
         told.append(final)
@@ -89,15 +91,15 @@ def by_samples(info: JobInfo | None, record: JobRecord) -> Heat:
     )
 
 
-def _tellings(record: JobRecord, rank: int, final: dict[str, LayerNoise]) -> dict[int, dict[str, LayerNoise]]:
-    """What a rank told of its own samples, by their count; the whole run's numbers are not its own."""
-    tellings: dict[int, dict[str, LayerNoise]] = {}
-    for (of, name), told in record.noise.items():
-        if of == rank:
-            for each in told:
-                if each != final.get(name):
-                    tellings.setdefault(each.samples, {})[name] = each
-    return tellings
+def _counts(told: Sequence[LayerNoise], final: Mapping[str, LayerNoise]) -> list[int]:
+    """After how many of its samples a rank told of a layer; the whole run's numbers are not its own."""
+    return list(dict.fromkeys(each.samples for each in told if each != final.get(each.layer)))
+
+
+def _after(told: Sequence[LayerNoise], samples: int) -> LayerNoise | None:
+    """What was told of a layer after so many samples, which ascend."""
+    place = bisect.bisect_left(told, samples, key=lambda each: each.samples)
+    return told[place] if place < len(told) and told[place].samples == samples else None
 
 
 def _cell(bits: float | None, noise: LayerNoise) -> HeatCell:

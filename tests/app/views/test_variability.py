@@ -17,11 +17,19 @@ from boundscope.records import JobRecord
 from boundscope_app import theme
 from boundscope_app.docks.jobs_model import METHOD, RANKS, VERDICT, JobsModel
 from boundscope_app.notify import outcome
-from boundscope_app.plots.heatmap import color_of, text_on, ticks
+from boundscope_app.plots.heat import HeatCell
+from boundscope_app.plots.heatmap import HeatmapDrawing, color_of, text_on, ticks
+from boundscope_app.plots.style import live_style
 from boundscope_app.runs import RunModel
 from boundscope_app.views import BoundGapView, LayersView, MemoryView, VariabilityView, VerdictView, View
 from boundscope_app.views import variability_text as words
-from boundscope_app.views.variability_model import by_distribution, by_samples, layers_now, thinned
+from boundscope_app.views.variability_model import (
+    MOST_TELLINGS,
+    by_distribution,
+    by_samples,
+    layers_now,
+    thinned,
+)
 from boundscope_app.views.verdict_text import IN_WORDS, verdict_text
 
 
@@ -121,6 +129,33 @@ def test_long_runs_keep_the_first_and_the_last_telling() -> None:
     kept = thinned(range(2, 1000), 16)
     assert (kept[0], kept[-1], len(kept)) == (2, 999, 16)
     assert kept == sorted(set(kept))
+
+
+def test_a_long_run_keeps_few_columns_of_each_rank_with_the_numbers_told_then() -> None:
+    events = [event for taken in range(2, 200) for rank in (0, 1) for event in sample_noise.told(rank, taken)]
+    heat = by_samples(None, samples.record_of(events[:-1]))
+    assert len(heat.columns) == 2 * MOST_TELLINGS
+    for index, column in enumerate(heat.columns):
+        sign = 1 if column.group == "rank 1" else -1
+        assert heat.rows[0].cells[index].bits == pytest.approx(22.1 + sign * 0.8 / int(column.name))
+    late = heat.rows[-1].cells
+    assert late[-1] == HeatCell()  # the last telling of the last layer has not arrived
+    assert late[-2].bits is not None
+
+
+def test_names_of_narrow_columns_are_left_out_and_never_overlap(qtbot: QtBot) -> None:
+    events = [
+        event for taken in range(900, 1100) for rank in (0, 1) for event in sample_noise.told(rank, taken)
+    ]
+    heat = by_samples(None, samples.record_of(events))
+    for width in (300, 500, 900, 3000):
+        drawing = HeatmapDrawing(heat, live_style(theme.LIGHT), width)
+        named = drawing.named_columns()
+        assert {0, MOST_TELLINGS} <= {index for index, _ in named}  # the first of each rank
+        centers = [index * drawing.cell_px for index, _ in named]
+        for gap, (_, room) in zip(np.diff(centers), named, strict=False):
+            assert gap >= room - 1e-6
+    assert len(named) == len(heat.columns)
 
 
 def test_the_sentences_name_coverage_baseline_flips_and_for_ud_its_design() -> None:

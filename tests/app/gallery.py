@@ -95,7 +95,12 @@ class Gallery:
         runs = self.window.runs
         runs.select(job_id)
         if live:
-            self.wait(lambda: runs.record(job_id).gaps or runs.info(job_id).state.ended, "the first bounds")  # type: ignore[union-attr]
+            self.wait(
+                lambda: (
+                    runs.record(job_id).gaps or runs.record(job_id).noise or runs.info(job_id).state.ended  # type: ignore[union-attr]
+                ),
+                "the first bounds or bits",
+            )
             self.picture(live)
         self.wait(lambda: runs.info(job_id).state.ended, "the end of the run")  # type: ignore[union-attr]
         last = runs.info(job_id).last_number  # type: ignore[union-attr]
@@ -139,9 +144,10 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
     conv = example_draft("digits-conv")
     gallery.run(replace(conv, options=replace(conv.options, sharding=Sharding.ROWS, ranks=2)))
     gallery.views("two_ranks")
-    options = NoiseOptions(mode=RoundingMode.UD, ranks=2, source=SourceSearch.ONE)
+    options = NoiseOptions(mode=RoundingMode.UD, ranks=2, source=SourceSearch.ONE, samples=20)
     noise = NoiseDraft(conv.network, None, conv.property_source, 2, options=options)
-    gallery.run(noise)
+    window.tabs.show_view("variability")
+    gallery.run(noise, live="noise_live")
     window.form.set_draft(noise)
     gallery.views("noise")
     view = next(view for view in window.tabs.views if isinstance(view, VariabilityView))
@@ -172,6 +178,10 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
     window.form.set_center(ROOT / "app" / "none.npy")
     gallery.pause(600)
     gallery.picture("ball")
+    window.form.set_property(None)
+    window.form.set_points(ROOT / "app" / "none.npy")
+    gallery.pause(600)
+    gallery.picture("noise_files", window.form)
     window.close()
     print(f"gallery: {gallery.pictures} pictures, {theme}, scale {scale}, in {folder}")
 

@@ -99,8 +99,10 @@ def test_what_is_missing_or_wrong_is_said_and_run_waits(
     assert "network" in form.problem
     form.set_network(NETWORK)
     assert "box the points are drawn" in form.problem
+    assert "Optional" not in form.property_file.line.placeholderText()
     qtbot.mouseClick(form.points.as_files, Qt.MouseButton.LeftButton)
     assert "Choose the points" in form.problem
+    assert "Optional" in form.property_file.line.placeholderText()
     assert not form.run_button.isEnabled()
     qtbot.keyClicks(form.points.field.line, str(tmp_path / "none.npy"))
     qtbot.keyClick(form.points.field.line, Qt.Key.Key_Return)

@@ -31,7 +31,7 @@ from boundscope_app.noise_draft import NoiseDraft, Points, friendly, normalisati
 from boundscope_app.widgets.inputs import WheelGuard, tint_inputs
 from boundscope_app.widgets.primary import primary_style
 from boundscope_app.widgets.read_back import ReadBack
-from boundscope_app.widgets.source_field import SourceField
+from boundscope_app.widgets.source_field import PLACEHOLDER, SourceField
 
 NETWORK_HINT = "The trained network: an ONNX file, plain or gzipped; external data beside it is taken along."
 PROPERTY_HINT = "What to prove: a VNN-LIB file, version 1.0 or 2.0, plain or gzipped."
@@ -136,13 +136,13 @@ class FormDock(QDockWidget):
         label.setBuddy(self.network)
         network.addRow(label, self.network)
         self._points_label = QLabel("Points")
-        network.addRow(self._points_label, self.points)
+        network.addRow(self._points_label, self.points.switch)
+        network.addRow(self.points)
         switch = QHBoxLayout()
         switch.addWidget(self._as_file)
         switch.addWidget(self._as_ball)
         switch.addStretch(1)
-        self._property_label = QLabel("Property")
-        network.addRow(self._property_label, switch)
+        network.addRow("Property", switch)
         column.addLayout(network)
         column.addWidget(self.property_file)
         column.addWidget(self.ball)
@@ -151,7 +151,7 @@ class FormDock(QDockWidget):
         column.addWidget(self.noise)
         column.addWidget(_line())
         column.addWidget(self.read_back, 1)
-        for part in (self.ball, self.noise, self.points, self._points_label):
+        for part in (self.ball, *self._noise_parts):
             part.hide()
         self._scroll = QScrollArea()
         self._scroll.setWidget(body)
@@ -311,17 +311,22 @@ class FormDock(QDockWidget):
             self.ball.setVisible(which == BALL)
             self._on_change()
 
+    @property
+    def _noise_parts(self) -> tuple[QWidget, ...]:
+        return (self.noise, self.points, self.points.switch, self._points_label)
+
     def _job_switched(self, _which: int, checked: bool) -> None:
         if checked:
-            for part in (self.noise, self.points, self._points_label):
+            for part in self._noise_parts:
                 part.setVisible(self.measures)
             self.choices.setVisible(not self.measures)
             self._name_property()
             self._on_change()
 
     def _name_property(self) -> None:
-        optional = not self._needs_property
-        self._property_label.setText("Property (optional)" if optional else "Property")
+        text = PLACEHOLDER if self._needs_property else "Optional: compares proof and measurement"
+        for field in (self.property_file, self.ball.center):
+            field.line.setPlaceholderText(text)
 
     def _on_change(self) -> None:
         readable = self._readable()

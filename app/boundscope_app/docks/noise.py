@@ -74,7 +74,10 @@ DRAWN_HINT = "Run points that are drawn from the box of the property below."
 
 
 class PointsForm(QWidget):
-    """Where the points come from; `changed` when another choice was made, `switched` when file or box was."""
+    """The points; `changed` when another choice was made, `switched` when file or box was.
+
+    `switch` chooses between these two, and stands where the form puts it.
+    """
 
     changed = Signal()
     switched = Signal()
@@ -93,14 +96,16 @@ class PointsForm(QWidget):
         self.mean, self.std = QLineEdit(), QLineEdit()
         self.mean.setPlaceholderText("0.485, 0.456, 0.406")
         self.std.setPlaceholderText("0.229, 0.224, 0.225")
-        switch = QHBoxLayout()
+        self.switch = QWidget()
+        switch = QHBoxLayout(self.switch)
+        switch.setContentsMargins(0, 0, 0, 0)
         switch.addWidget(self.as_drawn)
         switch.addWidget(self.as_files)
         switch.addStretch(1)
         self._drawn, self._files = QWidget(), QWidget()
         for whole, rows in (
             (self._drawn, (("Drawn", self.draw),)),
-            (self._files, (("Points", self.field), ("Mean", self.mean), ("Deviation", self.std))),
+            (self._files, (("File", self.field), ("Mean", self.mean), ("Deviation", self.std))),
         ):
             form = QFormLayout(whole)
             form.setContentsMargins(0, 0, 0, 0)
@@ -114,7 +119,6 @@ class PointsForm(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
-        column.addLayout(switch)
         column.addWidget(self._drawn)
         column.addWidget(self._files)
         self.as_drawn.setChecked(True)

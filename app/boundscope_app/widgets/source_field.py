@@ -12,6 +12,8 @@ from boundscope_app import files
 from boundscope_app import theme as themes
 from boundscope_app.draft import Source
 
+PLACEHOLDER = "Drop a file or choose one"
+
 
 class SourceField(QWidget):
     """Shows a path or the name of a kept file; `changed` when another one was chosen."""
@@ -27,7 +29,7 @@ class SourceField(QWidget):
         self._source: Source | None = None
         self.folder = ""
         self.line = QLineEdit(self)
-        self.line.setPlaceholderText("Drop a file or choose one")
+        self.line.setPlaceholderText(PLACEHOLDER)
         self.line.setAccessibleName(name)
         self.line.setAccessibleDescription(description)
         self.line.setToolTip(description)

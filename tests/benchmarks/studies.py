@@ -138,7 +138,9 @@ def zero_terms(study: Study) -> dict[str, float]:
             if isinstance(module, nn.Conv1d | nn.Conv2d):
                 product = nn.functional.conv1d if isinstance(module, nn.Conv1d) else nn.functional.conv2d
                 ones = torch.ones_like(module.weight)
-                other = product(other, ones, None, module.stride, module.padding, 1, module.groups)
+                other = product(
+                    other, ones, None, module.stride, module.padding, module.dilation, module.groups
+                )
                 other /= ones[0].numel()
             shares[name] = 1 - float(other.mean())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -75,8 +75,7 @@ def _spread(k: Kernels, grad: Tensor, taps: Sequence[Taps], spatial: Sequence[in
     return grad
 
 
-def _enter(name: str, axes: int, taps_of: object) -> None:
-    assert callable(taps_of)
+def _enter(name: str, axes: int, taps_of: Callable[..., Taps]) -> None:
 
     def taps(
         sizes: Sequence[int],

@@ -31,6 +31,7 @@ from boundscope_app.draft import (
     title_part,
 )
 
+FOLDER_OF_KEPT_IMAGES = "folder-of-the-images"
 Points = Path | tuple[FileRef, ...]  # a file or a folder of PNG images; or files that the daemon has already
 
 
@@ -176,6 +177,7 @@ def friendly(text: str) -> str:
 
 
 def _points_path(points: Points | None) -> str:
+    """What --inputs names; of several images that the daemon kept, the folder that they would have to be in."""
     if isinstance(points, tuple):
-        return points[0].name
+        return points[0].name if len(points) == 1 else FOLDER_OF_KEPT_IMAGES
     return str(points)

@@ -242,6 +242,12 @@ def test_the_copied_command_line_is_read_as_the_same_run(
     assert (read.network, read.inputs, read.samples, read.mode) == (NETWORK, tmp_path / "x y.npy", 4, "ud")
 
 
+def test_a_command_for_several_kept_images_names_a_folder_and_not_the_first_of_them() -> None:
+    draft = noise_draft_of(VariabilityJob(network=NET_REF, inputs=(PNG, PNG)))
+    words = shlex.split(draft.command())
+    assert "folder" in words[words.index("--inputs") + 1]
+
+
 # ---------------------------------------------------------------- a real run
 
 

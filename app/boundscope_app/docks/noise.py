@@ -59,7 +59,7 @@ HINTS = {
     "Rounding": "How every floating-point result of a sample is rounded.",
     "Precision": "Significand bits that results are rounded to, the hidden bit included; the exponent stays.",
     "Bits": "Significand bits, the hidden bit included: 2 to 53.",
-    "Samples": "How often the network is run; 10 tell digits, 30 tell tenths of a bit.",
+    "Samples": "How often the network is run: an element’s bits are then known to ±0.3 with 10, to ±0.2 with 30.",
     "Ranks": "Processes that share the samples; no result depends on their number.",
     "Seed": "Start of all random choices; the same seed gives the same bits.",
     "Time limit": "Seconds after which the run stops with the samples it has.",

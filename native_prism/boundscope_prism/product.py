@@ -82,9 +82,10 @@ def gemm(
 ) -> Any:
     """alpha a @ b + beta c for matrices, or for stacks of as many matrices, as BLAS and ONNX's Gemm have it.
 
-    Each sum starts from beta c[i, j] (rounded; c itself where beta is 1), or from 0, goes on as in `matmul`, and is
-    multiplied by alpha at the end (rounded; not at all where alpha is 1). `c` is broadcast to the result. `out` may
-    be `c`. Raises PrismArgumentError where an argument is not as described.
+    Where alpha is 1, each sum starts from beta c[i, j] (rounded; c itself where beta is 1), or from 0, and goes on as
+    in `matmul`. Else it starts from 0, and alpha sum + beta c[i, j] is one fused multiply-add, a product without `c`.
+    `c` is broadcast to the result. `out` may be `c`.
+    Raises PrismArgumentError where an argument is not as described.
     """
     left = as_strided("a", a)
     right = as_strided("b", b, left.dtype)

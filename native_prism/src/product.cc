@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <stdexcept>
 #include <type_traits>
+#include <vector>
 
 #include "exact.h"
 #include "gemm.h"
@@ -18,9 +19,10 @@ namespace {
 // Element (i, j) of a product draws for its scaling as that of a sum of one step would.
 enum Stage : int { kSum = 0, kBeta = 1, kAlpha = 2 };
 
-// out = scale x, rounded. These are few beside the sums, so that the definition itself is fast enough.
+// out = scale x + addend (where there is one, as contiguous rows), rounded once. These are few beside the sums, so that
+// the definition itself is fast enough.
 template <class T>
-void Scale(const Matrix<T>& x, T scale, const GemmArguments<T>& arguments, std::int64_t batch,
+void Scale(const Matrix<T>& x, T scale, const T* addend, const GemmArguments<T>& arguments, std::int64_t batch,
            const Rounding& rounding, Stage stage, T* out) {
   const Stream stream = MakeStream(rounding, stage);
   const Format format = sizeof(T) == 4 ? Float32Format(rounding.precision) : Float64Format(rounding.precision);
@@ -35,8 +37,11 @@ void Scale(const Matrix<T>& x, T scale, const GemmArguments<T>& arguments, std::
         const int lane = static_cast<int>(column % kGroup);
         const Random random{LaneWord(words, lane), LaneBits29(words, lane), LaneBit(words, lane, 0)};
         const double value = static_cast<double>(x.data[row * x.row_stride + column * x.column_stride]);
-        out[row * arguments.columns + column] = static_cast<T>(
-            Round(ExactMultiply(static_cast<double>(scale), value), format, rounding.mode, random));
+        const std::int64_t place = row * arguments.columns + column;
+        const Exact exact = addend == nullptr
+                                ? ExactMultiply(static_cast<double>(scale), value)
+                                : ExactMultiplyAdd(static_cast<double>(scale), value, static_cast<double>(addend[place]));
+        out[place] = static_cast<T>(Round(exact, format, rounding.mode, random));
       }
     }
   });
@@ -79,6 +84,7 @@ void GemmOf(const GemmArguments<T>& arguments, const Rounding& rounding) {
     one.batches = 1;
   }
   Extent b_extent;
+  std::vector<T> added;
   for (std::int64_t batch = 0; batch < one.batches; ++batch) {
     Matrix<T> a = one.a;
     Matrix<T> b = one.b;
@@ -105,22 +111,33 @@ void GemmOf(const GemmArguments<T>& arguments, const Rounding& rounding) {
       product.bias = one.bias;
       product.start_extent = ExtentOf(one.bias, columns);
     } else if (one.c.data != nullptr && one.beta != T{0}) {
+      // What is added: in `out` itself where the sums start from it, apart from it where they are scaled first.
+      T* start = out;
+      if (one.alpha != T{1}) {
+        added.resize(static_cast<std::size_t>(rows * columns));
+        start = added.data();
+      }
       Matrix<T> c = one.c;
       c.data += batch * one.c_batch;
       if (one.beta != T{1}) {
-        Scale(c, one.beta, one, batch, rounding, kBeta, out);
-      } else if (c.data != out) {
+        Scale(c, one.beta, static_cast<const T*>(nullptr), one, batch, rounding, kBeta, start);
+      } else if (c.data != start) {
         for (std::int64_t i = 0; i < rows; ++i) {
           for (std::int64_t j = 0; j < columns; ++j) {
-            out[i * columns + j] = c.data[i * c.row_stride + j * c.column_stride];
+            start[i * columns + j] = c.data[i * c.row_stride + j * c.column_stride];
           }
         }
       }
-      product.accumulate = true;
-      product.start_extent = ExtentOf(out, rows * columns);
+      if (one.alpha == T{1}) {
+        product.accumulate = true;
+        product.start_extent = ExtentOf(out, rows * columns);
+      }
     }
     Multiply(product, rounding);
-    if (one.alpha != T{1}) Scale({out, columns, 1}, one.alpha, one, batch, rounding, kAlpha, out);
+    if (one.alpha != T{1}) {
+      const T* addend = added.empty() ? nullptr : added.data();
+      Scale({out, columns, 1}, one.alpha, addend, one, batch, rounding, kAlpha, out);
+    }
   }
 }
 

@@ -116,28 +116,50 @@ def test_long_sums_go_on_where_the_packed_part_ended(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_alpha_and_beta_are_rounded_at_both_ends(mode: str) -> None:
+@pytest.mark.parametrize("alpha", [1.0, 0.3])
+@pytest.mark.parametrize("beta", [None, 1.0, -1.7])
+def test_alpha_and_beta_mean_what_blas_says(mode: str, alpha: float, beta: float | None) -> None:
+    """alpha a b + beta c: the start of the sums where alpha is 1, else one fused multiply-add at the end."""
     rng = np.random.default_rng(6)
     a, b, c = (rng.standard_normal(s).astype(np.float32) for s in ((2, 5), (5, 17), (2, 17)))
     chosen = rounding(mode, seed=2, sample=1)
-    result = gemm(a, b.T.copy(), chosen, c=c, alpha=0.3, beta=-1.7, transpose_b=True, operation=3)
+    given = {} if beta is None else {"c": c, "beta": beta}
+    result = gemm(a, b.T.copy(), chosen, alpha=alpha, transpose_b=True, operation=3, **given)
+    near = alpha * (a.astype(float) @ b.astype(float)) + (0.0 if beta is None else beta * c.astype(float))
+    assert np.allclose(result, near, atol=1e-5)
+
     fmt = oracle.float32()
+
+    def scaled(x: oracle.Value, stage: int, row: int, lane: int) -> float:
+        random = oracle.random_of(key_of(2, 1, 3, stage), mode, lane, 0, row=row, steps=1)
+        return oracle.from_bits(oracle.rounded(x, fmt, mode, random))
+
     for i, j in itertools.product(range(2), range(17)):
         row, lane = i * 2 + j // 16, j % 16
-        begun = oracle.rounded(
-            oracle.exact("multiply", float(np.float32(-1.7)), float(c[i, j])),
-            fmt,
-            mode,
-            oracle.random_of(key_of(2, 1, 3, 1), mode, lane, 0, row=row, steps=1),
-        )
-        total = chain(a[i], b[:, j], oracle.from_bits(begun), mode, None, key_of(2, 1, 3), (row, lane))
-        expected = oracle.rounded(
-            oracle.exact("multiply", float(np.float32(0.3)), oracle.from_bits(total)),
-            fmt,
-            mode,
-            oracle.random_of(key_of(2, 1, 3, 2), mode, lane, 0, row=row, steps=1),
-        )
-        assert bits(result)[i, j] == expected
+        start = 0.0 if beta is None else float(c[i, j])
+        if beta == -1.7:
+            start = scaled(oracle.exact("multiply", float(np.float32(beta)), start), 1, row, lane)
+        begun = start if alpha == 1.0 else 0.0
+        total = oracle.from_bits(chain(a[i], b[:, j], begun, mode, None, key_of(2, 1, 3), (row, lane)))
+        if alpha != 1.0:
+            rounded_alpha = float(np.float32(alpha))
+            exact = (
+                oracle.exact("multiply", rounded_alpha, total)
+                if beta is None
+                else oracle.exact("fma", rounded_alpha, total, start)
+            )
+            total = scaled(exact, 2, row, lane)
+        assert bits(result)[i, j] == oracle.bits_of(total)
+
+
+def test_out_may_be_c() -> None:
+    rng = np.random.default_rng(7)
+    a, b, c = (rng.standard_normal(s) for s in ((3, 4), (4, 5), (3, 5)))
+    for alpha, beta in ((1.0, 1.0), (1.0, 0.5), (2.0, 1.0), (2.0, 0.5)):
+        apart = gemm(a, b, rounding("sr", seed=1), c=c, alpha=alpha, beta=beta)
+        kept = c.copy()
+        assert gemm(a, b, rounding("sr", seed=1), c=kept, alpha=alpha, beta=beta, out=kept) is kept
+        assert np.array_equal(apart, kept)
 
 
 SAME_BITS = """

@@ -18,9 +18,10 @@ struct Matrix {
 
 // out = alpha a b + beta c, each of `batches` times, `*_batch` elements apart:
 //
-//   sum starts from beta c[i, j] (rounded; c itself where beta is 1), from bias[j], or from 0;
-//   sum = fma(a[i, k], b[k, j], sum), rounded, for k = 0, 1, ..., depth - 1;
-//   out[i, j] = alpha sum (rounded; sum itself where alpha is 1).
+//   start = beta c[i, j] (rounded; c itself where beta is 1), bias[j], or 0;
+//   sum = fma(a[i, k], b[k, j], sum), rounded, for k = 0, 1, ..., depth - 1, from `start` where alpha is 1, else from
+//   bias[j] or 0;
+//   out[i, j] = sum where alpha is 1, else alpha sum + start, rounded once (alpha times the sum where c is not there).
 //
 // Row i of batch n draws as row first_row + n rows + i, so that a part of the rows or batches gives the bits of the
 // whole. A start of -0 counts as 0. `out` must not overlap the operands, but may be c where its strides are c's.

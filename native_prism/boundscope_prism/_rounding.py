@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
@@ -90,8 +91,8 @@ def rounding(
 def check_integer(name: str, value: int, least: int, most: int) -> int:
     """`value` as an int from `least` to `most`."""
     try:
-        number = value.__index__()
-    except AttributeError:
+        number = operator.index(value)
+    except TypeError:
         raise PrismArgumentError(f"{name}: expected an integer, got {type(value).__name__}.") from None
     if not least <= number <= most:
         raise PrismArgumentError(f"{name}: expected an integer from {least} to {most}, got {number}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -38,6 +39,12 @@ def _floating(array: NDArray[Any], dtype: torch.dtype) -> Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
+def _shared(array: NDArray[Any]) -> Tensor:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)
+
+
 class WholeWeights(WeightStore):
     """Every constant whole on this rank (sharding `none`)."""
 
@@ -49,7 +56,9 @@ class WholeWeights(WeightStore):
             for name, array in constants.items()
         }
 
+        self._constants = constants
         self._ledger = ledger
+        self._device = device
         self._dtype = dtype
         self._others: dict[tuple[str, torch.dtype], Tensor] = {}
 
@@ -62,8 +71,16 @@ class WholeWeights(WeightStore):
         if dtype is None or dtype == self._dtype or not tensor.is_floating_point():
             return tensor
         if (name, dtype) not in self._others:
-            self._others[(name, dtype)] = self._ledger.hold(tensor.to(dtype), "weights")
+            self._others[(name, dtype)] = self._converted(name, dtype)
         return self._others[(name, dtype)]
+
+    def _converted(self, name: str, dtype: torch.dtype) -> Tensor:
+        """The network's own memory where it is of this type; it is only read."""
+        if self._device.type == "cpu":
+            shared = _shared(self._constants[name])
+            if shared.dtype == dtype:
+                return shared
+        return self._ledger.hold(self._tensors[name].to(dtype), "weights")
 
 
 class RowShardedWeights(WeightStore):

@@ -46,6 +46,16 @@ def blocked_terms(inner: int) -> int:
     return inner if inner <= LONGEST_SUM else INNER_BLOCK + -(-inner // INNER_BLOCK)
 
 
+ABSOLUTE_BLOCK = 256  # output elements whose weights are made absolute at a time
+
+
+def absolute_product(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows @ |weight|ᵀ without a second copy of a large weight [out, in]."""
+    if len(weight) <= 2 * ABSOLUTE_BLOCK:
+        return rows @ weight.abs().T
+    return torch.cat([rows @ part.abs().T for part in torch.split(weight, ABSOLUTE_BLOCK)], dim=-1)
+
+
 @bounds(Gemm)
 class GemmRule(Rule[Gemm]):
     """y = α·x·W + β·b, with W transposed as the node says. Only the first operand is perturbed."""
@@ -76,7 +86,7 @@ class GemmRule(Rule[Gemm]):
         moved = (centre @ weight.T) * view.op.alpha
         deviation = view.deviations[0] if view.deviations else radius
         assert deviation is not None
-        three = torch.cat([radius, x.magnitude, deviation]) @ weight.abs().T * abs(view.op.alpha)
+        three = absolute_product(torch.cat([radius, x.magnitude, deviation]), weight) * abs(view.op.alpha)
         spread, magnitude, far = three.tensor_split(3)
         if bias is not None:
             moved, magnitude = moved + bias, magnitude + bias.abs()
@@ -90,7 +100,7 @@ class GemmRule(Rule[Gemm]):
 
     def magnitude(self, view: NodeView[Gemm]) -> tuple[Tensor, ...]:
         weight, bias = self._weight(view), self._bias(view)
-        total = (view.interval(0).magnitude @ weight.abs().T) * abs(view.op.alpha)
+        total = absolute_product(view.interval(0).magnitude, weight) * abs(view.op.alpha)
         return (total if bias is None else total + bias.abs(),)
 
     def constant_error(self, view: NodeView[Gemm]) -> Tensor | None:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+# Half a dozen families of kernels for every instruction set: minutes on a busy machine.
+pytestmark = pytest.mark.timeout(1500)
 PACKAGES = ("boundscope", "boundscope_app", "boundscope_prism", "boundscope_resources")
 
 CONSUMER_CMAKE = """
@@ -56,7 +58,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("native_prism")
     warnings = "-DCMAKE_CXX_FLAGS=-Werror"
     run("cmake", "-S", ROOT / "native_prism", "-B", folder, "-DBOUNDSCOPE_PRISM_PYTHON=OFF", warnings)
-    run("cmake", "--build", folder)
+    run("cmake", "--build", folder, "--parallel")
     return folder
 
 
@@ -81,7 +83,7 @@ def test_a_wheel_holds_all_four_packages_with_data_and_types(tmp_path: Path) -> 
     pytest.importorskip("scikit_build_core")
     run(
         *(sys.executable, "-m", "pip", "wheel", ROOT, "--no-deps", "--no-build-isolation"),
-        *("-w", tmp_path, "-C", f"build-dir={tmp_path / 'build'}"),
+        *("-w", tmp_path, "-C", f"build-dir={tmp_path / 'build'}", "-C", "cmake.build-type=Debug"),
     )
     (wheel,) = tmp_path.glob("boundscope-*.whl")
     with zipfile.ZipFile(wheel) as archive:

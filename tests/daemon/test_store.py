@@ -10,7 +10,7 @@ import pytest
 
 from boundscope.daemon.store import Store, thinning_key
 from boundscope.errors import StoreError
-from boundscope.protocol import TELEMETRY, EventRecord, GapPoint, LogLine, MemorySample, Progress
+from boundscope.protocol import TELEMETRY, EventRecord, GapPoint, LayerNoise, LogLine, MemorySample, Progress
 
 DECODE = msgspec.msgpack.Decoder(EventRecord).decode
 
@@ -21,6 +21,26 @@ def numbers(found) -> list[int]:
 
 def gap(value: float) -> GapPoint:
     return GapPoint(elapsed_s=value, case=0, clause=0, lower=value, upper=None)
+
+
+def noise(layer: str) -> LayerNoise:
+    return LayerNoise(
+        elapsed_s=0,
+        layer=layer,
+        op="Conv",
+        samples=2,
+        elements=1,
+        exact=0,
+        zero_mean=0,
+        nan=0,
+        infinite=0,
+        without=0,
+        mean_bits=20.0,
+        least_bits=20.0,
+        q05_bits=20.0,
+        median_bits=20.0,
+        q95_bits=20.0,
+    )
 
 
 def test_numbers_count_from_one_without_holes_for_each_job(tmp_path):
@@ -93,9 +113,13 @@ def test_exactly_telemetry_may_be_thinned():
         gap(1.0),
         Progress(stage="", done=0, total=0),
         MemorySample(elapsed_s=0, by_category={}, resident_bytes=0),
+        noise("conv1"),
     )
     assert {type(sample) for sample in samples} == set(TELEMETRY)
-    assert len({thinning_key(0, sample) for sample in samples}) == 3
+    assert len({thinning_key(0, sample) for sample in samples}) == 4
+    assert (
+        thinning_key(0, noise("conv1")) != thinning_key(0, noise("conv2")) != thinning_key(1, noise("conv2"))
+    )
 
 
 def test_a_thousand_events_a_second_leave_room(tmp_path):

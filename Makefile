@@ -1,7 +1,7 @@
 # make run      set up, open the workbench and run a first example (without a display: in the terminal)
 # make test     set up, then check style and types and run all tests
 # make lint     style and types only
-# make gallery  pictures of every view, in build/gallery
+# make gallery  pictures of every view, in GALLERY_DIR (build/gallery)
 # make bench    what is timed, one script after another
 # make clean    remove what was built here, except the environment
 # make distclean  remove the environment too
@@ -40,7 +40,7 @@ test: lint
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(SCREEN) $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 gallery: setup
-	$(SCREEN) $(BIN)/python tests/app/gallery.py build/gallery
+	$(SCREEN) $(BIN)/python tests/app/gallery.py "$${GALLERY_DIR:-build/gallery}"
 
 bench: setup
 	@set -e; shopt -s nullglob; for script in tests/benchmarks/*.py; do \

@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.context import BoxContext, Charge, NodeFacts
+from boundscope.bounds.domains import Domains, PartFacts, taken
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
-from boundscope.bounds.steps import LineStep, SlopeStep, Spread, row_slices
-from boundscope.bounds.support import Block, Elements, Support, added
+from boundscope.bounds.splits import Splits, SplitStep
+from boundscope.bounds.steps import LineStep, PartLines, SlopeStep, Spread, row_slices
+from boundscope.bounds.support import Block, Elements, Support, Windows, added
 from boundscope.network.graph import Node
 
 # Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
@@ -48,6 +50,10 @@ class BackwardPass:
         slopes: Mapping[str, Tensor] | None = None,
         search: bool = False,
         dtype: torch.dtype = torch.float64,
+        domains: Domains | None = None,
+        which: Tensor | None = None,
+        splits: Splits | None = None,
+        keep: bool = False,
     ) -> None:
         """
         Args:
@@ -57,12 +63,22 @@ class BackwardPass:
             slopes: the same for nodes whose rule is `slope_free`, of the elements where it matters only, [R, m].
             search: see the class.
             dtype: of the coefficients, float32 or float64; constants and what is subtracted are float64.
+            domains: parts of the box, of which row r is bounded over number which[r], [R] int64.
+            splits: of each row, which pieces of the `slope_free` nodes it is bounded on, with its free parameters.
+            keep: keep the coefficients that rows have at network inputs, and at split nodes, for who chooses
+                where to look or to split next.
         """
         self._context = context
         self._relax = relax
         self._thetas = thetas or {}
         self._slopes = slopes or {}
         self._rigorous = not search
+        self._domains = domains
+        self._which = which
+        self._splits = splits
+        self._keep = keep
+        self.at_inputs: dict[str, Tensor] = {}  # kept: coefficients [R, n] of the distance from the reference
+        self.at_nodes: dict[str, Tensor] = {}  # kept: coefficients [R, m] above a node's free elements
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
@@ -143,11 +159,17 @@ class BackwardPass:
         for name, block in zip(node.outputs, outputs, strict=True):
             if block is not None:
                 self._to_distance(name, block, total)
-        self._charge(outputs, facts, total)
+        part = (
+            self._domains.facts(node) if self._domains is not None and facts.relaxation is not None else None
+        )
+        self._charge(outputs, facts, part, total)
         if facts.relaxation is not None:
             (block,) = outputs
             assert block is not None
-            parts = self._relaxed(node, facts, block, total)
+            if part is not None:
+                parts = self._relaxed_of_parts(node, part, block, total)
+            else:
+                parts = self._relaxed(node, facts, block, total)
         else:
             parts = self._linear(node, outputs)
         carried: Blocks = {}
@@ -170,6 +192,8 @@ class BackwardPass:
     def _relaxed(self, node: Node, facts: NodeFacts, block: Block, total: _Total) -> tuple[Block | None, ...]:
         """Rows at the output's distance from its reference, as rows at the inputs' distances from theirs."""
         self.relaxed_nodes.append(node)
+        if self._splits is not None and node.name in self._splits.values:
+            return (self._with_splits(node, facts, block, self._splits, total),)
         slopes = self._slopes.get(node.name)
         if slopes is not None:
             return (self._with_slopes(node, facts, block, slopes, total),)
@@ -188,18 +212,76 @@ class BackwardPass:
                 relaxation = context.rule(node).relax(view, theta.to(torch.float64))
             local = relaxation.about(references, context.references[name])
             self._count(relaxation)
+        assert relaxation is not None
+        return self._through_planes(node, relaxation, local, rows, total)
+
+    def _through_planes(
+        self, node: Node, relaxation: Relaxation, local: Relaxation | None, rows: Tensor, total: _Total
+    ) -> tuple[Block | None, ...]:
+        """Whole rows through a relaxation, by its form about the reference point where there is one."""
         if local is not None:
             whole, constant = local.to(self._dtype).through(rows)
             total.add(constant)
             return _blocks(whole)
-        assert relaxation is not None
+        references = self._context.references
         whole, constant = relaxation.to(self._dtype).through(rows)
         total.add(constant)
-        total.add(-dot(rows, context.references[name].to(rows.dtype)))
-        for part, reference in zip(whole, references, strict=False):
-            if part is not None and reference is not None:
-                total.add(dot(part, reference.to(part.dtype)))
+        total.add(-dot(rows, references[node.outputs[0]].to(rows.dtype)))
+        for name, part in zip(node.inputs, whole, strict=False):
+            if part is not None and name in references:
+                total.add(dot(part, references[name].to(part.dtype)))
         return _blocks(whole)
+
+    def _relaxed_of_parts(
+        self, node: Node, facts: PartFacts, block: Block, total: _Total
+    ) -> tuple[Block | None, ...]:
+        """Rows through the relaxations of their own parts."""
+        self.relaxed_nodes.append(node)
+        assert self._which is not None
+        if isinstance(facts.local, Lines) and not isinstance(block.support, Windows):
+            step = self._part_lines(facts, facts.local, block.support).of_rows(self._which)
+            flat = per_row(block.rows)
+            carried, constant = step.through(flat)
+            total.add(constant)
+            parts: list[Block | None] = [None] * facts.local.arity
+            parts[facts.local.position] = Block(carried.reshape(block.rows.shape), block.support)
+            return tuple(parts)
+        local = None if facts.local is None else taken(facts.local, self._which)
+        return self._through_planes(node, taken(facts.relaxation, self._which), local, block.whole(), total)
+
+    def _part_lines(self, facts: PartFacts, local: Lines, support: Support | None) -> PartLines:
+        """The lines of all parts as rows of this dtype on a support meet them, kept for the next rows."""
+        key = ("lines", self._dtype, support)
+        if key not in facts.kept:
+            facts.kept[key] = PartLines.of(local, support, self._dtype)
+        lines: PartLines = facts.kept[key]
+        return lines
+
+    def _with_splits(
+        self, node: Node, facts: NodeFacts, block: Block, splits: Splits, total: _Total
+    ) -> Block:
+        """Through the lines of a `slope_free` node, or, where a row is bounded on one of its pieces, through that."""
+        support = block.support if isinstance(block.support, Elements) else None
+        whole = block if support is not None else Block(block.whole())
+        context, local = self._context, facts.local
+        assert isinstance(local, Lines)
+
+        def made() -> SplitStep:
+            return SplitStep.of(context, node, local, support, self._dtype)
+
+        step: SplitStep = self._kept_of(facts, "splits", support, made)
+        flat = per_row(whole.rows)
+        if self._keep:
+            self.at_nodes[node.name] = flat[:, step.free]
+        state, values = splits.states[node.name], splits.values[node.name].to(self._dtype)
+        scale = splits.scales[node.name].to(self._dtype)
+        if self._rigorous:
+            carried, constant, error = step.through(flat, state, values, scale)
+            total.subtract(error)
+        else:
+            carried, constant = step.searched(flat, state, values, scale)
+        total.add(constant)
+        return Block(carried.reshape(whole.rows.shape), support)
 
     def _with_slopes(
         self, node: Node, facts: NodeFacts, block: Block, slopes: Tensor, total: _Total
@@ -249,10 +331,22 @@ class BackwardPass:
             error = per_row(rows.abs()) @ reference.abs().flatten().to(rows.dtype)
             total.subtract(error.double() * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION))
 
-    def _charge(self, outputs: tuple[Block | None, ...], facts: NodeFacts, total: _Total) -> None:
+    def _charge(
+        self, outputs: tuple[Block | None, ...], facts: NodeFacts, part: PartFacts | None, total: _Total
+    ) -> None:
         """Subtract what the node adds and what carrying rows through it rounds."""
         if not self._rigorous:
             return
+        if part is not None:
+            assert self._domains is not None
+            assert self._which is not None
+            own = self._domains.charge(part, facts, self._dtype)
+            if own is not None:
+                (block,) = outputs
+                assert block is not None
+                whole = Block(block.whole())
+                self._charge_sum(whole, own.weights.index_select(0, self._which), own.lost, total)
+                return
         for block, charge in zip(outputs, facts.charges(self._engine, self._dtype), strict=True):
             if block is None or charge is None:
                 continue
@@ -298,6 +392,11 @@ class BackwardPass:
 
     def _concretize(self, name: str, block: Block, total: _Total) -> None:
         context = self._context
+        if self._keep:
+            self.at_inputs[name] = per_row(block.whole())
+        if self._domains is not None and name in self._domains.intervals:
+            self._concretize_parts(name, block, self._domains.intervals[name], total)
+            return
         interval, ball = context.intervals[name], context.balls.get(name)
         if name in self._whole:  # no node was met: a bound that is zero without any rounding stays zero
             flat = per_row(block.whole()).to(torch.float64 if self._rigorous else block.rows.dtype)
@@ -343,6 +442,25 @@ class BackwardPass:
         count = flat.shape[1] + 8
         error = torch.cat(magnitudes) * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
         return torch.cat(values), error
+
+    def _concretize_parts(self, name: str, block: Block, interval: Interval, total: _Total) -> None:
+        """Least value of each row over its own part: ends [D, *S] of the tensor."""
+        self._to_distance(name, block, total)
+        assert self._which is not None
+        centre, radius = interval.ball
+        shift = per_row(centre - self._context.references[name]).index_select(0, self._which)
+        reach = per_row(radius).index_select(0, self._which)
+        flat = per_row(block.whole())
+        if not self._rigorous:
+            total.add((flat * shift.to(flat.dtype)).sum(1) - (flat.abs() * reach.to(flat.dtype)).sum(1))
+            return
+        flat = flat.double()
+        absolute = flat.abs()
+        total.add((flat * shift).sum(1) - (absolute * reach).sum(1))
+        count = flat.shape[1] + 8
+        # The shift is the rounded difference of two numbers, each of which the error must cover.
+        magnitude = (absolute * (shift.abs() + reach + HALVED)).sum(1)
+        total.subtract(magnitude * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count))
 
     def _kept_of(self, facts: NodeFacts, what: str, support: Support | None, make: Callable[[], Any]) -> Any:
         """What `make` gives, kept for the next chunks, unless it belongs to the windows of this one."""

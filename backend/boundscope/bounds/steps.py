@@ -64,6 +64,54 @@ class LineStep:
 
 
 @dataclass(frozen=True)
+class PartLines:
+    """Lines about the root's reference point on each of D parts of a box, [D, k] of the elements that rows live on, or
+    [R, k] of each row's own part; in the rows' dtype."""
+
+    slope: Tensor
+    tilt: Tensor
+    lower: Tensor | None
+    upper: Tensor
+
+    @classmethod
+    def of(cls, local: Lines, support: Support | None, dtype: torch.dtype) -> PartLines:
+        def met(values: Tensor) -> Tensor:
+            flat = per_row(values.to(dtype))
+            return flat if support is None else flat.index_select(1, _index(support))
+
+        low = None if local.lower_intercept is None else met(local.lower_intercept)
+        return cls(
+            met(local.lower_slope),
+            met(local.upper_slope - local.lower_slope),
+            low,
+            met(local.upper_intercept),
+        )
+
+    def of_rows(self, which: Tensor) -> PartLines:
+        low = None if self.lower is None else self.lower.index_select(0, which)
+        return PartLines(
+            self.slope.index_select(0, which),
+            self.tilt.index_select(0, which),
+            low,
+            self.upper.index_select(0, which),
+        )
+
+    def through(self, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows [R, k] → rows [R, k] and their constant [R] float64."""
+        negative = rows.clamp(max=0)
+        carried = torch.addcmul(rows * self.slope, negative, self.tilt)
+        constant = dot(negative, self.upper)
+        if self.lower is not None:
+            constant = constant + dot(rows - negative, self.lower)
+        return carried, constant
+
+
+def _index(support: Support) -> Tensor:
+    assert isinstance(support, Elements)
+    return support.index
+
+
+@dataclass(frozen=True)
 class SlopeStep:
     """Lines whose lower slope θ is each row's own on the `free` of the k elements that rows live on; through the
     origin there, so that about the reference point they have the intercept θ·x − y.

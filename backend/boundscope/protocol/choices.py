@@ -51,6 +51,14 @@ class Norm(enum.StrEnum):
         return "L∞" if self is Norm.LINF else self.value.upper()
 
 
+class Branching(enum.StrEnum):
+    """What branch and bound splits: the input box, the pieces of activations, or whichever suits the network."""
+
+    AUTO = "auto"
+    INPUT = "input"
+    ACTIVATION = "activation"
+
+
 class Precision(enum.StrEnum):
     """Of the engine's own computation; its rounding is counted either way.
 
@@ -108,11 +116,13 @@ EXIT_USAGE = 2
 
 
 class JobState(enum.StrEnum):
-    """queued → starting → running → (cancelling) → one of the ended states."""
+    """queued → starting → running (→ pausing → paused → running) → (cancelling) → one of the ended states."""
 
     QUEUED = "queued"
     STARTING = "starting"
     RUNNING = "running"
+    PAUSING = "pausing"  # asked to pause; some rank is still inside a step
+    PAUSED = "paused"  # no rank computes; memory is kept, and the time limit does not run
     CANCELLING = "cancelling"
     FINISHED = "finished"  # the job gave a result
     FAILED = "failed"  # the job ended without a result; `JobInfo.cause` says why
@@ -122,6 +132,11 @@ class JobState(enum.StrEnum):
     @property
     def ended(self) -> bool:
         return self in ENDED_STATES
+
+    @property
+    def held(self) -> bool:
+        """Whether the job pauses, or is about to."""
+        return self in (JobState.PAUSING, JobState.PAUSED)
 
 
 ENDED_STATES = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from boundscope.protocol.base import Struct
 from boundscope.protocol.choices import (
     Arithmetic,
+    Branching,
     Engine,
     Method,
     Norm,
@@ -72,6 +75,8 @@ class VerifyJob(Struct, tag="verify"):
     memory_budget_share: float | None = None
     threads_per_rank: int | None = None  # None: cores // ranks
     cross_check: bool = False  # also run auto_LiRPA on every case and compare
+    branching: Branching = Branching.AUTO  # of the method complete
+    batch: int | None = None  # domains bounded together; None: from the budget
 
 
 class VariabilityJob(Struct, tag="variability"):
@@ -102,6 +107,51 @@ class VariabilityJob(Struct, tag="variability"):
     format: str = "csv"  # of the tables: "csv" or "parquet"
 
 
+class Instance(Struct):
+    """One line of a benchmark: places in its job's networks and properties, and its time limit."""
+
+    network: int
+    property: int
+    timeout_s: float
+
+
+class InstancesJob(Struct, tag="instances"):
+    """Verify many instances, one after the other, in one process (of so many ranks) that stays warm.
+
+    `properties` are VNN-LIB files. `verify` says how each instance is verified; its network, property and time limit
+    stand for the instance's own.
+    """
+
+    networks: tuple[FileRef, ...]
+    properties: tuple[FileRef, ...]
+    instances: tuple[Instance, ...]
+    verify: VerifyJob
+    name: str = ""  # what people call the benchmark
+
+    def verify_job(self, number: int) -> VerifyJob:
+        """The job of one instance; numbers count from 0."""
+        instance = self.instances[number]
+        return msgspec.structs.replace(
+            self.verify,
+            network=self.networks[instance.network],
+            property=PropertyFile(file=self.properties[instance.property]),
+            timeout_s=instance.timeout_s,
+        )
+
+    @property
+    def ranks(self) -> int:
+        return self.verify.ranks
+
+    @property
+    def threads_per_rank(self) -> int | None:
+        return self.verify.threads_per_rank
+
+    @property
+    def timeout_s(self) -> float:
+        """The longest time limit of an instance."""
+        return max((instance.timeout_s for instance in self.instances), default=0.0)
+
+
 class InspectJob(Struct, tag="inspect"):
     """Read a network and/or a property back, without running anything. Emits the summaries, then ends."""
 
@@ -109,4 +159,4 @@ class InspectJob(Struct, tag="inspect"):
     property: PropertySource | None = None
 
 
-Job = VerifyJob | VariabilityJob | InspectJob
+Job = VerifyJob | VariabilityJob | InstancesJob | InspectJob

@@ -84,6 +84,9 @@ class Rule(Generic[Op]):
             `ibp` takes them backward.
         elementwise: an output element depends on the same element of the one input only, and `relax`, `theta` and
             `theta_matters` work on any selection of elements.
+        by_element: each output element is relaxed by itself, so that `relax` and `relax_magnitude` also take a view of
+            many boxes at once, intervals [D, *S] and output shapes (D, *S).
+        covers_parts: `relax_magnitude` covers the relaxations of every part of the intervals, too.
         slope_free: also elementwise, and θ is the slope of the lower line, through the origin, where it matters; the
             upper line is fixed.
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
@@ -96,6 +99,8 @@ class Rule(Generic[Op]):
     kinked: bool = False
     elementwise: bool = False
     slope_free: bool = False
+    by_element: bool = False
+    covers_parts: bool = False
     final: bool = False
     limits: tuple[float, float] | None = None
 

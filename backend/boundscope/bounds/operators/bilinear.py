@@ -90,6 +90,7 @@ class ProductRule(Rule[Mul]):
     """
 
     relaxed = True
+    by_element = True
 
     def _square(self, view: NodeView[Mul]) -> bool:
         return view.node.inputs[0] == view.node.inputs[1]

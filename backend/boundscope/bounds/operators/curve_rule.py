@@ -20,6 +20,7 @@ class CurveRule(Rule[Op], Generic[Op]):
     """θ, [2, *S_out], is where the lines below and above touch the function."""
 
     relaxed = True
+    by_element = True
 
     def curve(self, view: NodeView[Op]) -> Curve:
         raise NotImplementedError

@@ -63,6 +63,7 @@ class FanRule(Rule[Op], Generic[Op]):
 
     relaxed = True
     kinked = True
+    by_element = True
 
     def fans(self, view: NodeView[Op]) -> tuple[Fan, Fan]:
         """The lines below and the lines above."""

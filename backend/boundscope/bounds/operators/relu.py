@@ -24,6 +24,8 @@ class ReluRule(Rule[Relu]):
     kinked = True
     elementwise = True
     slope_free = True
+    by_element = True
+    covers_parts = True
 
     def wanted(self, op: Relu, position: int, interval: Interval) -> Tensor:
         return (interval.lower < 0) & (interval.upper > 0)

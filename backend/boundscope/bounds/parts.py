@@ -1,0 +1,149 @@
+"""Bounds over many parts of one context's box at a time: hidden tensors, then margins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.context import BoxContext
+from boundscope.bounds.domains import Domains
+from boundscope.bounds.engine import round_up
+from boundscope.errors import BoundError
+from boundscope.monitor import Monitor
+from boundscope.properties.types import LinearConstraint
+
+ROWS = 2048  # carried together, so that a row block of a small network stays in the cache
+
+
+@dataclass(frozen=True)
+class Constraints:
+    """C constraints as rows at the network's outputs and inputs: [C, *S] float64 by tensor, and the bounds that their
+    left sides must pass, [C] float64, rounded up."""
+
+    rows: dict[str, Tensor]
+    goals: Tensor
+
+    @classmethod
+    def of(cls, context: BoxContext, constraints: Sequence[LinearConstraint]) -> Constraints:
+        network = context.network
+        outputs = np.zeros((len(constraints), network.output_count))
+        inputs = np.zeros((len(constraints), network.input_count))
+        for row, constraint in enumerate(constraints):
+            np.add.at(outputs[row], constraint.output_indices, constraint.output_coeffs)
+            np.add.at(inputs[row], constraint.input_indices, constraint.input_coeffs)
+        rows: dict[str, Tensor] = {}
+        for matrix, tensors in ((outputs, network.outputs), (inputs, network.inputs)):
+            position = 0
+            for info in tensors:
+                part = torch.from_numpy(matrix[:, position : position + info.size].copy())
+                position += info.size
+                if matrix is inputs and not bool((part != 0).any()):
+                    continue
+                part = part.to(context.device).reshape(len(constraints), *info.shape)
+                rows[info.name] = rows[info.name] + part if info.name in rows else part
+        goals = [_goal(context, one) for one in constraints]
+        return cls(rows, torch.tensor(goals, dtype=torch.float64, device=context.device))
+
+    def of_rows(self, index: Tensor) -> dict[str, Tensor]:
+        return {name: part.index_select(0, index) for name, part in self.rows.items()}
+
+
+def _goal(context: BoxContext, constraint: LinearConstraint) -> float:
+    """What the left side must exceed, with what inexact coefficients can miss."""
+    if not constraint.coeff_error:
+        return round_up(constraint.bound)
+    network = context.network
+    names = [info.name for info in (*network.inputs, *network.outputs)]
+    reach = max(float(context.intervals[name].magnitude.max()) for name in names)
+    terms = len(constraint.output_indices) + len(constraint.input_indices)
+    return round_up(constraint.bound + Fraction(constraint.coeff_error) * Fraction(reach) * terms)
+
+
+@dataclass(frozen=True)
+class PartMargins:
+    """Lower bounds of margins [R] float64, and each row's coefficients at the network's inputs, [R, n] by name."""
+
+    lower: Tensor
+    at_inputs: dict[str, Tensor]
+
+
+def refine(domains: Domains, monitor: Monitor, *, rows: int = ROWS) -> None:
+    """Tighten, on each part, the tensors that non-linear nodes read, in the network's order, by CROWN.
+
+    Raises:
+        BoundError: a bound is not finite, or bounds cross; names the tensor.
+        DeadlineError, CancelledError: from the monitor, between blocks of rows.
+    """
+    context = domains.context
+    produced = {name for node in context.network.nodes for name in node.outputs}
+    done: set[str] = set()
+    for node in context.network.nodes:
+        rule = context.rule(node)
+        if not rule.relaxed:
+            continue
+        for position, name in enumerate(node.inputs):
+            if name in done or name not in produced or name not in context.intervals:
+                continue
+            done.add(name)
+            wanted = rule.wanted(node.op, position, domains.interval(name))
+            part, element = wanted.reshape(domains.count, -1).nonzero(as_tuple=True)
+            if len(part):
+                lower, upper = element_bounds(domains, name, part, element, monitor, rows=rows)
+                domains.tighten(name, part, element, lower, upper)
+
+
+def element_bounds(
+    domains: Domains, name: str, part: Tensor, element: Tensor, monitor: Monitor, *, rows: int = ROWS
+) -> tuple[Tensor, Tensor]:
+    """CROWN bounds of elements [N] (flat indices) of a tensor on parts [N]: [N] float64 both."""
+    count = len(part)
+    found = torch.zeros(2 * count, dtype=torch.float64, device=part.device)
+    for first in range(0, 2 * count, rows):
+        monitor.check()
+        index = torch.arange(first, min(first + rows, 2 * count), device=part.device)
+        pair = index // 2
+        signs = (1.0 - 2.0 * (index % 2)).to(torch.float64)
+        one = BackwardPass(domains.context, domains=domains, which=part[pair])
+        found[index] = one.lower_elements(name, element[pair], signs)
+    pairs = found.reshape(count, 2)
+    return pairs[:, 0], -pairs[:, 1]
+
+
+def margins(
+    domains: Domains,
+    constraints: Constraints,
+    part: Tensor,
+    constraint: Tensor,
+    monitor: Monitor,
+    *,
+    rows: int = ROWS,
+) -> PartMargins:
+    """Lower bounds of the margins of constraints [R] (their numbers) on parts [R].
+
+    Raises:
+        BoundError: a margin is NaN.
+    """
+    lowers: list[Tensor] = []
+    inputs: list[dict[str, Tensor]] = []
+    for first in range(0, len(part), rows):
+        monitor.check()
+        chosen = slice(first, first + rows)
+        one = BackwardPass(domains.context, domains=domains, which=part[chosen], keep=True)
+        of_rows = constraints.of_rows(constraint[chosen])
+        lowers.append(one.lower(of_rows, len(part[chosen])))
+        inputs.append(one.at_inputs)
+    lower = torch.cat(lowers)
+    if bool(torch.isnan(lower).any()):
+        raise BoundError("the margin of a part of the box is NaN")
+    moved = lower - constraints.goals[constraint]
+    infinity = torch.full((), -torch.inf, dtype=moved.dtype, device=moved.device)
+    names = inputs[0].keys()
+    return PartMargins(
+        torch.nextafter(moved, infinity), {name: torch.cat([one[name] for one in inputs]) for name in names}
+    )

@@ -5,7 +5,16 @@ from __future__ import annotations
 import importlib.util
 
 from boundscope.errors import UsageError
-from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding, VariabilityJob, VerifyJob
+from boundscope.protocol import (
+    Arithmetic,
+    Engine,
+    InstancesJob,
+    Method,
+    Precision,
+    Sharding,
+    VariabilityJob,
+    VerifyJob,
+)
 
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
@@ -112,6 +121,20 @@ def check_variability(job: VariabilityJob) -> None:
             f"a memory budget of {job.memory_budget_bytes} bytes is too small; give at least 1 MiB"
         )
     _check_points(job)
+
+
+def check_instances(job: InstancesJob) -> None:
+    """Raise UsageError for a benchmark that is empty, that names files that it does not have, or whose options do not
+    go together."""
+    if not job.instances:
+        raise UsageError("the benchmark has no instances")
+    for number, instance in enumerate(job.instances):
+        inside = 0 <= instance.network < len(job.networks) and 0 <= instance.property < len(job.properties)
+        if not inside:
+            raise UsageError(f"instance {number + 1} names a file that the benchmark does not have")
+        if not instance.timeout_s > 0:
+            raise UsageError(f"instance {number + 1}: the time limit must be more than 0 s")
+    check(job.verify_job(0))
 
 
 def _check_points(job: VariabilityJob) -> None:

@@ -16,6 +16,9 @@ from boundscope.protocol import (
     EventRecord,
     Failure,
     GapPoint,
+    InstanceResult,
+    InstancesResult,
+    InstanceStarted,
     JobState,
     LayerBounds,
     LayerNoise,
@@ -96,6 +99,10 @@ class JobRecord:
     # Of each rank and layer, in the order in which it was told; and what a variability job found.
     noise: dict[tuple[int, str], list[LayerNoise]] = field(default_factory=dict)
     variability: VariabilityResult | None = None
+    # Of a benchmark: its rows by number, the instance under way, and its end.
+    instances: dict[int, InstanceResult] = field(default_factory=dict)
+    instance_now: int | None = None
+    benchmark: InstancesResult | None = None
     failures: list[Failure] = field(default_factory=list)
 
     def apply(self, record: EventRecord) -> bool:
@@ -131,6 +138,13 @@ class JobRecord:
                 self.noise.setdefault((record.rank, event.layer), []).append(event)
             case VariabilityResult():
                 self.variability = event
+            case InstanceStarted():
+                self.instance_now = event.number
+            case InstanceResult():
+                self.instances[event.number] = event
+                self.instance_now = None
+            case InstancesResult():
+                self.benchmark = event
             case Failure():
                 self.failures.append(event)
         return True
@@ -153,7 +167,10 @@ class JobRecord:
         """All tables, in a fixed order: gap, memory, layers, margins, log; last the cross-check where there was one.
 
         Of a variability job: noise of the layers, decisions, coverage, sources, proof and measurement, memory, log.
+        Of a benchmark: its instances, memory, log.
         """
+        if self.instances or self.benchmark is not None:
+            return (self.instance_table(), self.memory_table(), self.log_table())
         if self.variability is not None:
             return (*variability_tables(self.variability), self.memory_table(), self.log_table())
         checked = self.result is not None and self.result.cross_check is not None
@@ -236,9 +253,41 @@ class JobRecord:
             tuple((one.case, one.tensor, one.elements, one.difference, one.unlike) for one in rows),
         )
 
+    def instance_table(self) -> Table:
+        """One row an instance that has ended, by number."""
+        return instance_table(row for _, row in sorted(self.instances.items()))
+
     def log_table(self) -> Table:
         rows = tuple((time_s, rank, line.level, line.text) for time_s, rank, line in self.log)
         return Table("log", ("time [s since epoch]", "rank", "level", "text"), rows)
+
+
+def instance_table(results: Iterable[InstanceResult]) -> Table:
+    """What became of instances, in the order given; they are counted from 1, as people count."""
+    columns = (
+        "instance",
+        "network",
+        "property",
+        "verdict",
+        "time [s]",
+        "margin lower bound",
+        "margin upper bound",
+        "reason",
+    )
+    rows = tuple(
+        (
+            one.number + 1,
+            one.network,
+            one.property,
+            one.verdict.value,
+            one.seconds,
+            one.margin,
+            one.reached,
+            one.reason,
+        )
+        for one in results
+    )
+    return Table("instances", columns, rows)
 
 
 def variability_tables(result: VariabilityResult) -> tuple[Table, ...]:

@@ -20,6 +20,7 @@ from boundscope.protocol import (
     BlobState,
     EpsilonBall,
     FileRef,
+    InstancesJob,
     Job,
     PropertySource,
     VariabilityJob,
@@ -174,6 +175,8 @@ def property_file(source: PropertySource | None) -> FileRef | None:
 
 
 def job_files(job: Job) -> tuple[FileRef, ...]:
+    if isinstance(job, InstancesJob):
+        return (*job.networks, *job.properties)
     points = job.inputs if isinstance(job, VariabilityJob) else ()
     return tuple(ref for ref in (job.network, property_file(job.property), *points) if ref is not None)
 

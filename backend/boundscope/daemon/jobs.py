@@ -23,6 +23,9 @@ from boundscope.errors import BoundscopeError, StoreError, UsageError
 from boundscope.protocol import (
     Event,
     Failure,
+    FileRef,
+    InspectJob,
+    InstancesJob,
     Job,
     JobInfo,
     JobState,
@@ -121,6 +124,8 @@ class Jobs:
             capabilities.check(job)
         elif isinstance(job, VariabilityJob):
             capabilities.check_variability(job)
+        elif isinstance(job, InstancesJob):
+            capabilities.check_instances(job)
         elif job.network is None and job.property is None:
             raise UsageError("there is neither a network nor a property to look at")
         for ref in job_files(job):
@@ -130,7 +135,7 @@ class Jobs:
         info = JobInfo(
             id=job_id,
             kind=job_kind(job),
-            title=title or " · ".join(ref.name for ref in job_files(job)),
+            title=title or _title(job),
             state=JobState.QUEUED,
             job=job,
             created_s=now,
@@ -159,7 +164,12 @@ class Jobs:
         self._changed(info)
 
     def _set_state(self, job_id: str, state: JobState, reason: str = "", **changes: object) -> None:
-        self._store.append(job_id, -1, time.time(), StateChanged(state=state, reason=reason))
+        now = time.time()
+        self._store.append(job_id, -1, now, StateChanged(state=state, reason=reason))
+        info = self._infos[job_id]
+        if info.paused_since_s is not None and not state.held:
+            lasted_s = max(0.0, now - info.paused_since_s)
+            changes |= {"paused_s": info.paused_s + lasted_s, "paused_since_s": None}
         self._update(job_id, state=state, **changes)
 
     def _end(self, job_id: str, state: JobState, cause: str = "", **changes: object) -> None:
@@ -178,12 +188,19 @@ class Jobs:
         """Start what may start, look after what runs, settle what has ended."""
         for job_id, run in list(self._runs.items()):
             outcome = run.tick()
-            if run.joined and self._infos[job_id].state is JobState.STARTING:
-                self._set_state(job_id, JobState.RUNNING, started_s=time.time())
+            self._follow(job_id, run)
             if outcome is not None:
                 self._settle(job_id, outcome)
         if not self.paused:
             self._start_queued()
+
+    def _follow(self, job_id: str, run: JobRun) -> None:
+        """Say when the ranks have all joined, and when all of them stand in a pause."""
+        info = self._infos[job_id]
+        if run.joined and info.state is JobState.STARTING:
+            self._set_state(job_id, JobState.RUNNING, started_s=info.started_s or time.time())
+        elif info.state is JobState.PAUSING and run.standing:
+            self._set_state(job_id, JobState.PAUSED, started_s=info.started_s or info.paused_since_s)
 
     def _start_queued(self) -> None:
         room = {False: self._at_once, True: INSPECTIONS_AT_ONCE}
@@ -215,10 +232,9 @@ class Jobs:
         job = info.job
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        source = property_file(job.property)
-        network = None if job.network is None else self._blobs.lay_out(job.network, folder / "network")
-        given = None if source is None else self._blobs.lay_out(source, folder / "property")
+        network, given = self._lay_out_pair(job, folder)
         points, results = self._lay_out_points(job, folder)
+        many = job if isinstance(job, InstancesJob) else None
         keys = KeyPair.new()
         self._endpoint.admit(keys.public, f"job:{info.id}")
         kind = self._kinds[info.kind]
@@ -226,15 +242,17 @@ class Jobs:
             job_id=info.id,
             job=job,
             entry=kind.entry,
-            ranks=job.ranks if isinstance(job, VerifyJob | VariabilityJob) else 1,
-            network=None if network is None else str(network),
-            property=None if given is None else str(given),
+            ranks=1 if isinstance(job, InspectJob) else job.ranks,
+            network=network,
+            property=given,
             address=self._endpoint.address,
             server_public_key=self._endpoint.keys.public,
             public_key=keys.public,
             secret_key=keys.secret,
             inputs=points,
             results=results,
+            networks=() if many is None else self._lay_out_all(many.networks, folder / "networks"),
+            properties=() if many is None else self._lay_out_all(many.properties, folder / "properties"),
         )
         return JobRun(
             spec,
@@ -245,18 +263,27 @@ class Jobs:
             remember=lambda mark: self._store.remember_process(info.id, mark),
         )
 
+    def _lay_out_pair(self, job: Job, folder: Path) -> tuple[str | None, str | None]:
+        """The network and the file of the property of a job that has one of each at most."""
+        if isinstance(job, InstancesJob):
+            return None, None
+        source = property_file(job.property)
+        network = None if job.network is None else self._blobs.lay_out(job.network, folder / "network")
+        given = None if source is None else self._blobs.lay_out(source, folder / "property")
+        return None if network is None else str(network), None if given is None else str(given)
+
+    def _lay_out_all(self, refs: tuple[FileRef, ...], folder: Path) -> tuple[str, ...]:
+        """A folder each, for two files of one job may have the same name."""
+        return tuple(str(self._blobs.lay_out(ref, folder / str(number))) for number, ref in enumerate(refs))
+
     def _lay_out_points(self, job: Job, folder: Path) -> tuple[tuple[str, ...], str | None]:
         """The files of a variability job's points, and the folder for its results, which stays with the job."""
         if not isinstance(job, VariabilityJob):
             return (), None
-        # A folder each, for two files of one job may have the same name.
-        points = [
-            str(self._blobs.lay_out(ref, folder / "inputs" / str(number)))
-            for number, ref in enumerate(job.inputs)
-        ]
+        points = self._lay_out_all(job.inputs, folder / "inputs")
         results = folder / "results"
         results.mkdir(mode=0o700)
-        return tuple(points), str(results)
+        return points, str(results)
 
     def _settle(self, job_id: str, outcome: Outcome) -> None:
         del self._runs[job_id]
@@ -266,7 +293,7 @@ class Jobs:
             self._store.append(job_id, -1, time.time(), outcome.failure)
         verdict = None if outcome.result is None else outcome.result.verdict
         self._end(job_id, outcome.state, outcome.cause, verdict=verdict)
-        for name in ("network", "property", "inputs"):
+        for name in ("network", "property", "inputs", "networks", "properties"):
             shutil.rmtree(self._folder / job_id / name, ignore_errors=True)
         if self._kinds[self._infos[job_id].kind].beside:
             self._forget_old_inspections()
@@ -293,6 +320,30 @@ class Jobs:
                 self._set_state(job_id, JobState.CANCELLING)
             self._runs[job_id].cancel(force=force)
 
+    def pause(self, job_id: str) -> None:
+        """Have a job stand still, in its place; UsageError where it does not run."""
+        self.info(job_id)
+        info = self._infos[job_id]
+        if info.state.held:
+            return
+        if info.state not in (JobState.STARTING, JobState.RUNNING) or self._kinds[info.kind].beside:
+            raise UsageError(f"job {job_id} is {info.state}; only a job that runs can be paused")
+        self._runs[job_id].pause()
+        self._set_state(job_id, JobState.PAUSING, paused_since_s=time.time())
+
+    def go_on(self, job_id: str) -> None:
+        """End a pause; nothing happens to a job that runs. UsageError where it does neither."""
+        self.info(job_id)
+        info = self._infos[job_id]
+        if info.state.held:
+            run = self._runs[job_id]
+            run.go_on()
+            # One that was paused before its ranks had all joined goes on joining.
+            known = info.started_s is not None
+            self._set_state(job_id, JobState.RUNNING if known else JobState.STARTING)
+        elif info.state not in (JobState.STARTING, JobState.RUNNING):
+            raise UsageError(f"job {job_id} is {info.state}; only a paused job can be continued")
+
     def delete(self, job_id: str) -> JobInfo:
         """Remove an ended job with its events, its folder and the files that no other job names."""
         info = self.info(job_id)
@@ -309,3 +360,10 @@ class Jobs:
     def hashes(self) -> set[str]:
         """SHA-256 of every file that some job names."""
         return hashes_of(info.job for info in self._infos.values())
+
+
+def _title(job: Job) -> str:
+    """What a job is called where nobody gave it a title."""
+    if isinstance(job, InstancesJob):
+        return job.name or f"{len(job.instances)} instances"
+    return " · ".join(ref.name for ref in job_files(job))

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from boundscope.errors import StoreError
-from boundscope.protocol import Job, Struct
+from boundscope.protocol import Job, Struct, Tally
 
 SPEC_NAME = "job.json"
 REPORT_NAME = "launch.json"
@@ -35,6 +35,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "verify": Kind("boundscope.worker.launch", "boundscope.worker.verify:run_verify"),
     "variability": Kind("boundscope.worker.launch", "boundscope.worker.variability:run_variability"),
+    "instances": Kind("boundscope.worker.launch", "boundscope.worker.instances:run_instances"),
     "inspect": Kind("boundscope.worker.inspect", "boundscope.worker.inspect:inspect_files", beside=True),
 }
 
@@ -54,6 +55,10 @@ class JobSpec(Struct, frozen=True):
     secret_key: str
     inputs: tuple[str, ...] = ()  # paths of a variability job's points
     results: str | None = None  # the folder that its tables go to
+    networks: tuple[str, ...] = ()  # paths of a benchmark's files
+    properties: tuple[str, ...] = ()
+    first: int = 0  # the instance of a benchmark to go on with, after those counted in `tally`
+    tally: Tally = Tally()
 
 
 class RankExit(Struct, frozen=True):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, LOG_NAME, RankExit, read_report
-from boundscope.protocol import Failure, JobState, VariabilityResult, Verdict, VerifyResult
+from boundscope.protocol import Failure, InstancesResult, JobState, VariabilityResult, Verdict, VerifyResult
 
 LOG_TAIL_BYTES = 4000
 
@@ -25,7 +25,7 @@ class Doom:
 class Witness:
     """What was seen of a job while it ran."""
 
-    result: VerifyResult | VariabilityResult | None = None
+    result: VerifyResult | VariabilityResult | InstancesResult | None = None
     failures: list[Failure] = field(default_factory=list)
     doom: Doom | None = None
     out_of_memory_killed: bool = False
@@ -38,7 +38,7 @@ class Outcome:
     state: JobState
     cause: str = ""
     failure: Failure | None = None
-    result: VerifyResult | VariabilityResult | None = None
+    result: VerifyResult | VariabilityResult | InstancesResult | None = None
 
 
 def judge(witness: Witness, folder: Path, launcher_code: int, *, cancelled: bool) -> Outcome:
@@ -50,7 +50,8 @@ def judge(witness: Witness, folder: Path, launcher_code: int, *, cancelled: bool
     report = read_report(folder)
     killed = None if witness.doom else _killed_rank(report.exits)
     result = witness.result
-    if result is not None and not (result.verdict is Verdict.ERROR and (killed or witness.doom)):
+    told = isinstance(result, InstancesResult)  # whose errors were the instances' own
+    if result is not None and (told or not (result.verdict is Verdict.ERROR and (killed or witness.doom))):
         return Outcome(JobState.FINISHED, result=result)
     if cancelled:
         return Outcome(JobState.CANCELLED, "cancelled")

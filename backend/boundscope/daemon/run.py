@@ -9,14 +9,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 
-from boundscope.daemon.jobspec import LOG_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.instances import InstanceWatch
+from boundscope.daemon.jobspec import LOG_NAME, REPORT_NAME, JobSpec, Kind, write_spec
 from boundscope.daemon.overtime import Overtime
 from boundscope.daemon.postmortem import Doom, Outcome, Witness, judge
 from boundscope.daemon.processes import (
@@ -32,14 +33,18 @@ from boundscope.protocol import (
     Event,
     Failure,
     FromWorker,
-    VariabilityJob,
+    InspectJob,
+    InstancesJob,
+    InstancesResult,
+    JobState,
+    LogLine,
     VariabilityResult,
-    VerifyJob,
     VerifyResult,
     WorkerAck,
     WorkerCommand,
     WorkerEvent,
     WorkerHello,
+    instances_result,
 )
 from boundscope.threads import core_count, thread_variables
 
@@ -47,9 +52,12 @@ SILENT_S = 8.0  # a rank says hello every second; unheard of for so long, it is 
 HANGING_S = 15.0  # and given up when it has not computed either for so long
 JOIN_S = 25.0  # from the start to the hello of the last rank
 JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold disk under `import torch`)
-TERMINATE_AFTER_S = 5.0  # from the wish to cancel to SIGTERM
-KILL_AFTER_S = 10.0  # from the wish to cancel to SIGKILL
+TERMINATE_AFTER_S = 2.0  # from the wish to cancel to SIGTERM
+KILL_AFTER_S = 5.0  # from the wish to cancel to SIGKILL
 UNKILLABLE_S = 10.0  # for a killed rank that hangs inside the kernel; the job is not kept waiting longer
+STILL_LOOK_S = 0.25  # between two looks at a rank that does not say whether it stands
+STILL_CPU_S = 0.05  # in that time, by a rank that only waits for another one
+SPINNING_S = 5.0  # after a rank has come to stand, those that still turn are taken to wait for it in a busy loop (NCCL)
 SETTLE_S = 0.25  # from the launcher's end to the judgement, for what is still on the wire
 
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
@@ -66,6 +74,10 @@ class _Rank:
     cpu_s: float = 0.0
     looked_s: float = 0.0
     computed_s: float = 0.0
+    paused: bool = False  # has heard of the pause
+    standing: bool = False  # says that it stands
+    still: bool = False  # does not compute
+    still_cpu_s: float = 0.0
 
 
 @dataclass
@@ -82,6 +94,7 @@ class JobRun:
     remember: Callable[[ProcessMark], object] = lambda mark: None
     witness: Witness = field(default_factory=Witness)
     _overtime: Overtime = field(init=False)
+    _instances: InstanceWatch | None = field(init=False, default=None)
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _process: subprocess.Popen[bytes] | None = None
     _launcher: ProcessMark | None = None
@@ -90,12 +103,19 @@ class JobRun:
     _exited_s: float | None = None
     _cancelled_s: float | None = None
     _commanded_s: float = 0.0
+    _paused: bool = False
+    _asked_s: float = 0.0
+    _still_looked_s: float = 0.0
+    _stood_s: float | None = None
     _stage: int = 0
     _start_cpu_s: float = 0.0
     _oom_kills: int | None = None
 
     def __post_init__(self) -> None:
-        self._overtime = Overtime(self.spec.job)
+        job = self.spec.job
+        if isinstance(job, InstancesJob):
+            self._instances = InstanceWatch(job, next=self.spec.first, tally=self.spec.tally)
+        self._overtime = self._instances or Overtime(job)
 
     def start(self) -> None:
         """Start the launcher in a session of its own; OSError where that cannot be done."""
@@ -150,8 +170,11 @@ class JobRun:
                 self.remember(mark)
             if self.cancelling:
                 self.send(peer, _encode(WorkerCommand(command="cancel")))
+            if self._paused:
+                self.send(peer, _encode(WorkerCommand(command="pause")))
             return
         rank.peer, rank.heard_s = peer, now
+        rank.paused, rank.standing = hello.paused, hello.standing
         rank.acknowledged = -1  # an acknowledgement may have been lost: say it again
 
     def _hear_event(self, rank: _Rank, message: WorkerEvent) -> None:
@@ -162,7 +185,7 @@ class JobRun:
             return
         rank.sequence = message.sequence
         event = message.event
-        if isinstance(event, VerifyResult | VariabilityResult):
+        if isinstance(event, VerifyResult | VariabilityResult | InstancesResult):
             if message.rank != 0 or self.witness.result is not None:
                 return
             self.witness.result = event
@@ -209,8 +232,54 @@ class JobRun:
 
     def _command_cancel(self) -> None:
         self._commanded_s = time.monotonic()
+        self._command("cancel", self._ranks.values())
+
+    def _command(self, command: str, ranks: Iterable[_Rank]) -> None:
+        for rank in ranks:
+            self.send(rank.peer, _encode(WorkerCommand(command=command)))
+
+    # ------------------------------------------------------------ pausing
+
+    def pause(self) -> None:
+        """Ask the ranks to stand still at their next step; `standing` says when they do."""
+        if not self._paused:
+            self._paused, self._stood_s = True, None
+            self._overtime.hold(time.monotonic())
+            self._ask_pause(self._ranks.values())
+
+    def go_on(self) -> None:
+        """End a pause."""
+        if self._paused:
+            self._paused = False
+            self._overtime.go_on(time.monotonic())
+            self._ask_pause(self._ranks.values())
+
+    @property
+    def standing(self) -> bool:
+        """Whether the job pauses and nothing of it computes: ranks stand, or wait for one that does."""
+        ranks = self._ranks.values()
+        if not self._paused or not self.joined or self._stood_s is None:
+            return False
+        spinning = time.monotonic() - self._stood_s > SPINNING_S
+        return all(rank.standing or rank.still or spinning for rank in ranks)
+
+    def _ask_pause(self, ranks: Iterable[_Rank]) -> None:
+        self._asked_s = time.monotonic()
+        self._command("pause" if self._paused else "continue", ranks)
+
+    def _watch_pause(self, now: float) -> None:
+        """Repeat what a rank has not heard, and look whether those that do not stand compute."""
+        if now - self._asked_s > 0.5:
+            self._ask_pause([rank for rank in self._ranks.values() if rank.paused is not self._paused])
+        if not self._paused or now - self._still_looked_s < STILL_LOOK_S:
+            return
+        self._still_looked_s = now
+        if self._stood_s is None and any(rank.standing for rank in self._ranks.values()):
+            self._stood_s = now
         for rank in self._ranks.values():
-            self.send(rank.peer, _encode(WorkerCommand(command="cancel")))
+            used = cpu_seconds([rank.mark.pid]) if rank.mark is not None and not rank.standing else 0.0
+            rank.still = 0.0 <= used - rank.still_cpu_s < STILL_CPU_S
+            rank.still_cpu_s = used
 
     def _escalate(self, now: float) -> None:
         if self._cancelled_s is None:
@@ -237,6 +306,7 @@ class JobRun:
         code = process.poll()
         if code is None:
             self._escalate(now)
+            self._watch_pause(now)
             if not self.cancelling and self._overtime.over(now):
                 self._end_overtime(now)
             elif self.witness.doom is None:
@@ -253,7 +323,30 @@ class JobRun:
         before = self._oom_kills
         after = oom_kills()
         self.witness.out_of_memory_killed = before is not None and after is not None and after > before
-        return judge(self.witness, self.folder, code, cancelled=self.cancelling)
+        return self._go_on(judge(self.witness, self.folder, code, cancelled=self.cancelling), now)
+
+    def _go_on(self, outcome: Outcome, now: float) -> Outcome | None:
+        """The outcome; but a benchmark whose processes one instance has ended goes on with the next, in new ones."""
+        watch = self._instances
+        if watch is None or not watch.under_way or outcome.state is not JobState.FAILED:
+            return outcome
+        row = watch.end(outcome.cause, now, out_of_memory=self.witness.out_of_memory_killed)
+        if outcome.failure is not None and outcome.failure.detail:
+            self.record(-1, time.time(), LogLine(text=outcome.failure.detail, level="error"))
+        self.record(-1, time.time(), row)
+        if watch.finished:
+            result = instances_result(watch.tally)
+            self.record(-1, time.time(), result)
+            return Outcome(JobState.FINISHED, result=result)
+        self._start_again(watch)
+        return None
+
+    def _start_again(self, watch: InstanceWatch) -> None:
+        self.spec = msgspec.structs.replace(self.spec, first=watch.next, tally=watch.tally)
+        self.witness, self._ranks = Witness(), {}
+        self._exited_s, self._start_cpu_s = None, 0.0
+        (self.folder / REPORT_NAME).unlink(missing_ok=True)
+        self.start()
 
     def _forgive_own_pause(self, now: float) -> None:
         """Where this process itself stood still, the ranks' silence means nothing."""
@@ -267,7 +360,9 @@ class JobRun:
 
     def _end_overtime(self, now: float) -> None:
         """End a job that does not keep its time limit; its result is a timeout, unless rank 0 has given one."""
-        if self.witness.result is None:
+        if self._instances is not None:
+            self._instances.overtime = True
+        elif self.witness.result is None:
             alive = [number for number, rank in self._ranks.items() if rank.mark and rank.mark.alive]
             self.witness.result = self._overtime.result(alive or self._ranks, now)
             self.record(-1, time.time(), self.witness.result)
@@ -320,5 +415,5 @@ class JobRun:
 
 def _threads(spec: JobSpec) -> int:
     """Threads of each rank: as asked, else the ranks share the cores."""
-    chosen = spec.job.threads_per_rank if isinstance(spec.job, VerifyJob | VariabilityJob) else None
+    chosen = None if isinstance(spec.job, InspectJob) else spec.job.threads_per_rank
     return chosen or max(1, core_count() // spec.ranks)

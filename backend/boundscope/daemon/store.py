@@ -24,6 +24,8 @@ from boundscope.protocol import (
     EventRecord,
     Failure,
     GapPoint,
+    InstanceResult,
+    InstancesResult,
     JobInfo,
     LayerNoise,
     MemorySample,
@@ -33,6 +35,7 @@ from boundscope.protocol import (
 )
 
 SCHEMA_VERSION = 1
+LASTING = StateChanged | VerifyResult | VariabilityResult | InstanceResult | InstancesResult | Failure
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS jobs (id TEXT PRIMARY KEY, key TEXT UNIQUE NOT NULL, info BLOB NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS events (
@@ -180,7 +183,7 @@ class Store:
         self._numbers[job_id] = number
         record = EventRecord(number=number, time_s=time_s, rank=rank, event=event)
         self._staged.events.append((job_id, number, thinning_key(rank, event), _encode(record)))
-        self._touch(durable=isinstance(event, StateChanged | VerifyResult | VariabilityResult | Failure))
+        self._touch(durable=isinstance(event, LASTING))
         return number
 
     def remember_process(self, job_id: str, mark: ProcessMark) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from boundscope.protocol.base import Struct
 from boundscope.protocol.choices import JobState, Verdict
+from boundscope.protocol.instances import InstanceResult, InstancesResult, InstanceStarted
 from boundscope.protocol.jobs import Job
 from boundscope.protocol.noise import LayerNoise, VariabilityResult
 from boundscope.protocol.results import VerifyResult
@@ -89,6 +90,9 @@ Event = (
     | VerifyResult
     | LayerNoise
     | VariabilityResult
+    | InstanceStarted
+    | InstanceResult
+    | InstancesResult
     | Failure
 )
 TELEMETRY = (
@@ -122,3 +126,14 @@ class JobInfo(Struct):
     cause: str = ""
     host: str = ""
     progress: Progress | None = None
+    paused_s: float = 0.0  # in all pauses that are over
+    paused_since_s: float | None = None  # epoch, of the pause that lasts
+
+    def run_s(self, now_s: float) -> float | None:
+        """Seconds that the job has run, or ran, without its pauses; None before it started. `now_s`: epoch."""
+        if self.started_s is None:
+            return None
+        end_s = now_s if self.ended_s is None else self.ended_s
+        if self.paused_since_s is not None:
+            end_s = min(end_s, self.paused_since_s)
+        return max(0.0, end_s - self.started_s - self.paused_s)

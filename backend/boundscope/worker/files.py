@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from boundscope.protocol import Instance, Tally
 
 
 @dataclass(frozen=True)
@@ -12,6 +14,20 @@ class JobFiles:
 
     network: Path
     property: Path
+
+
+@dataclass(frozen=True)
+class InstancesFiles:
+    """Paths of a benchmark's networks and properties, in the order of its job. The run goes on with the instance
+    `first`, after those that `tally` counts."""
+
+    networks: tuple[Path, ...]
+    properties: tuple[Path, ...]
+    first: int = 0
+    tally: Tally = field(default_factory=Tally)
+
+    def of(self, instance: Instance) -> JobFiles:
+        return JobFiles(network=self.networks[instance.network], property=self.properties[instance.property])
 
 
 @dataclass(frozen=True)

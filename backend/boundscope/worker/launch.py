@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from boundscope.daemon.jobspec import JobSpec, LaunchReport, RankExit, read_spec, write_report
 from boundscope.daemon.processes import PARENT_VARIABLE
-from boundscope.protocol import VerifyJob
+from boundscope.protocol import InstancesJob, VerifyJob
 from boundscope.worker import process
 
 SHUTDOWN_S = 3
@@ -26,7 +26,7 @@ def main(folder: Path) -> NoReturn:
     os.environ[PARENT_VARIABLE] = str(os.getpid())
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     # Stochastic arithmetic runs on the CPU.
-    if isinstance(spec.job, VerifyJob) and (cause := too_few_gpus(spec.ranks)):
+    if isinstance(spec.job, VerifyJob | InstancesJob) and (cause := too_few_gpus(spec.ranks)):
         write_report(folder, LaunchReport(cause=cause))
         process.end(1)
     process.end(_launch(spec, folder))

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import overload
 
+from msgspec.structs import replace
+
 from boundscope.daemon import hello
 from boundscope.daemon.endpoint import Endpoint, KeyPair
 from boundscope.daemon.jobspec import KINDS, JobSpec, Kind, job_kind
@@ -18,6 +20,8 @@ from boundscope.daemon.run import JobRun
 from boundscope.errors import CancelledError, RankFailedError
 from boundscope.protocol import (
     Event,
+    InstancesJob,
+    InstancesResult,
     JobState,
     VariabilityJob,
     VariabilityResult,
@@ -25,7 +29,7 @@ from boundscope.protocol import (
     VerifyResult,
     to_json,
 )
-from boundscope.worker.files import JobFiles, VariabilityFiles
+from boundscope.worker.files import InstancesFiles, JobFiles, VariabilityFiles
 
 POLL_S = 0.05
 
@@ -52,14 +56,25 @@ def run_local(
 ) -> VariabilityResult: ...
 
 
+@overload
 def run_local(
-    job: VerifyJob | VariabilityJob,
-    files: JobFiles | VariabilityFiles,
+    job: InstancesJob,
+    files: InstancesFiles,
     on_event: Callable[[int, Event], None],
     *,
     cancel: threading.Event | None = None,
     kinds: Mapping[str, Kind] = KINDS,
-) -> VerifyResult | VariabilityResult:
+) -> InstancesResult: ...
+
+
+def run_local(
+    job: VerifyJob | VariabilityJob | InstancesJob,
+    files: JobFiles | VariabilityFiles | InstancesFiles,
+    on_event: Callable[[int, Event], None],
+    *,
+    cancel: threading.Event | None = None,
+    kinds: Mapping[str, Kind] = KINDS,
+) -> VerifyResult | VariabilityResult | InstancesResult:
     """Run `job.ranks` ranks and give rank 0's result; `on_event(rank, event)` is called in this thread.
 
     Raises:
@@ -69,8 +84,6 @@ def run_local(
     folder = Path(tempfile.mkdtemp(prefix="boundscope-"))
     endpoint = Endpoint()
     kind = kinds[job_kind(job)]
-    points = files.inputs if isinstance(files, VariabilityFiles) else ()
-    results = files.results if isinstance(files, VariabilityFiles) else None
     keys = KeyPair.new()
     endpoint.admit(keys.public, "job")
     spec = JobSpec(
@@ -78,16 +91,16 @@ def run_local(
         job=job,
         entry=kind.entry,
         ranks=job.ranks,
-        network=str(files.network.absolute()),
-        property=None if files.property is None else str(files.property.absolute()),
+        network=None,
+        property=None,
         address=endpoint.address,
         server_public_key=endpoint.keys.public,
         public_key=keys.public,
         secret_key=keys.secret,
-        inputs=tuple(str(path.absolute()) for path in points),
-        results=None if results is None else str(results.absolute()),
     )
-    run = JobRun(spec, folder, kind, lambda rank, _, event: on_event(rank, event), endpoint.send)
+    run = JobRun(
+        _with_files(spec, files), folder, kind, lambda rank, _, event: on_event(rank, event), endpoint.send
+    )
     try:
         run.start()
         return _result(_drive(run, endpoint, cancel))
@@ -97,6 +110,29 @@ def run_local(
         run.abandon()
         endpoint.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _with_files(spec: JobSpec, files: JobFiles | VariabilityFiles | InstancesFiles) -> JobSpec:
+    if isinstance(files, InstancesFiles):
+        return replace(
+            spec,
+            networks=_absolute(files.networks),
+            properties=_absolute(files.properties),
+            first=files.first,
+            tally=files.tally,
+        )
+    spec = replace(
+        spec,
+        network=str(files.network.absolute()),
+        property=None if files.property is None else str(files.property.absolute()),
+    )
+    if isinstance(files, VariabilityFiles):
+        spec = replace(spec, inputs=_absolute(files.inputs), results=str(files.results.absolute()))
+    return spec
+
+
+def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:
+    return tuple(str(path.absolute()) for path in paths)
 
 
 def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> Outcome:
@@ -115,7 +151,7 @@ def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> O
             return outcome
 
 
-def _result(outcome: Outcome) -> VerifyResult | VariabilityResult:
+def _result(outcome: Outcome) -> VerifyResult | VariabilityResult | InstancesResult:
     if outcome.result is not None:
         return outcome.result
     if outcome.state is JobState.CANCELLED:

@@ -14,22 +14,34 @@ from typing import TYPE_CHECKING, NoReturn
 from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, JobSpec, read_spec
 from boundscope.errors import BoundscopeError, CancelledError, RankFailedError
 from boundscope.monitor import Monitor
-from boundscope.protocol import Failure, VariabilityJob, VariabilityResult, VerifyJob, VerifyResult
+from boundscope.protocol import (
+    Failure,
+    InspectJob,
+    InstancesJob,
+    InstancesResult,
+    VariabilityJob,
+    VariabilityResult,
+    VerifyJob,
+    VerifyResult,
+)
 from boundscope.worker import process
-from boundscope.worker.files import JobFiles, VariabilityFiles
+from boundscope.worker.files import InstancesFiles, JobFiles, VariabilityFiles
 from boundscope.worker.observer import Observer
 
 if TYPE_CHECKING:
     from boundscope.sharding.ranks import RankGroup
 
+Files = JobFiles | VariabilityFiles | InstancesFiles
 # By the kind of the job: its Struct, its files, where events go, and the ranks; the result is rank 0's.
 Entry = Callable[
-    [VerifyJob | VariabilityJob, JobFiles | VariabilityFiles, Monitor, "RankGroup"],
-    VerifyResult | VariabilityResult,
+    [VerifyJob | VariabilityJob | InstancesJob, "Files", Monitor, "RankGroup"],
+    VerifyResult | VariabilityResult | InstancesResult,
 ]
 
 JOIN_S = 25.0
-PATIENCE_S = 600.0  # beyond the job's time limit, which ends it in order
+# A rank may wait for one that pauses, and a pause may last: that a rank is dead, its connection shows at once, and that
+# it hangs, the daemon sees.
+PATIENCE = timedelta(days=365)
 
 
 def main(folder: Path) -> NoReturn:
@@ -98,12 +110,13 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
 
     module, _, function = spec.entry.partition(":")
     entry: Entry = getattr(importlib.import_module(module), function)
-    assert isinstance(spec.job, VerifyJob | VariabilityJob), "inspections do not run in ranks"
+    assert not isinstance(spec.job, InspectJob), "inspections do not run in ranks"
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    join(spec.ranks, spec.job.timeout_s + PATIENCE_S, gpus=isinstance(spec.job, VerifyJob))
+    join(spec.ranks, gpus=not isinstance(spec.job, VariabilityJob))
     ranks = RankGroup.of_process_group()
     files = job_files(spec)
-    observer.begin(spec.job.timeout_s)
+    # The instances of a benchmark have a limit each, and the whole has none.
+    observer.begin(None if isinstance(spec.job, InstancesJob) else spec.job.timeout_s)
     result = entry(spec.job, files, observer, ranks)
     if rank == 0:
         observer.emit(result)
@@ -112,8 +125,15 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     torch.distributed.destroy_process_group()
 
 
-def job_files(spec: JobSpec) -> JobFiles | VariabilityFiles:
+def job_files(spec: JobSpec) -> Files:
     """Where the job's files lie."""
+    if isinstance(spec.job, InstancesJob):
+        return InstancesFiles(
+            networks=tuple(Path(path) for path in spec.networks),
+            properties=tuple(Path(path) for path in spec.properties),
+            first=spec.first,
+            tally=spec.tally,
+        )
     network = Path(spec.network or "")
     if isinstance(spec.job, VariabilityJob):
         return VariabilityFiles(
@@ -125,8 +145,8 @@ def job_files(spec: JobSpec) -> JobFiles | VariabilityFiles:
     return JobFiles(network=network, property=Path(spec.property or ""))
 
 
-def join(size: int, patience_s: float, *, gpus: bool = True) -> None:
-    """Meet the other ranks within JOIN_S; after that, one may wait `patience_s` for another in a collective.
+def join(size: int, *, gpus: bool = True) -> None:
+    """Meet the other ranks within JOIN_S; after that, one may wait PATIENCE for another in a collective.
 
     NCCL carries tensors on GPUs (of jobs that use `gpus`), gloo (on loopback) those on the CPU.
     """
@@ -149,9 +169,7 @@ def join(size: int, patience_s: float, *, gpus: bool = True) -> None:
         raise RankFailedError(
             f"rank {missing} never joined: rank {rank} waited {JOIN_S:g} s for it"
         ) from None
-    dist.init_process_group(
-        backend, store=store, rank=rank, world_size=size, timeout=timedelta(seconds=patience_s)
-    )
+    dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 
 if __name__ == "__main__":

@@ -11,15 +11,25 @@ from boundscope.protocol import Event, LogLine
 
 
 class Monitor:
-    """Carries events out of a computation and the wish to stop into it.
+    """Carries events out of a computation and the wish to stop, or to pause, into it.
 
-    `emit` may be called from any thread. `check` is called between steps of at most a second or so.
+    `emit`, `cancel`, `pause` and `go_on` may be called from any thread and from a signal handler. `check` is called
+    between steps of at most a second or so. The monitor's clock (`now_s`, and with it elapsed time and deadline)
+    stands still while the work is paused.
     """
 
     def __init__(self, emit: Callable[[Event], None] | None = None, timeout_s: float | None = None) -> None:
         self._emit = emit
         self._cancelled = threading.Event()
-        self.started = time.monotonic()
+        self._changed = threading.Condition()
+        self._paused_since_s: float | None = None
+        self._left_out_s = 0.0
+        self.standing = False  # whether the work waits inside `check` for the end of a pause
+        self.begin(timeout_s)
+
+    def begin(self, timeout_s: float | None) -> None:
+        """Start the clock: `check` raises DeadlineError after `timeout_s` from now."""
+        self.started = self.now_s
         self.deadline = None if timeout_s is None else self.started + timeout_s
 
     def emit(self, event: Event) -> None:
@@ -27,24 +37,79 @@ class Monitor:
         if self._emit is not None:
             self._emit(event)
 
+    def flush(self, timeout_s: float = 60.0) -> bool:
+        """Wait until everything emitted so far has arrived; whether it has."""
+        return True
+
     def log(self, text: str, level: str = "info") -> None:
         self.emit(LogLine(text=text, level=level))
 
-    def cancel(self) -> None:
-        self._cancelled.set()
+    # ------------------------------------------------------------ the clock
+
+    @property
+    def now_s(self) -> float:
+        """Monotonic seconds without those in which the work was paused; whatever is waited for is measured by it."""
+        with self._changed:
+            now = time.monotonic() if self._paused_since_s is None else self._paused_since_s
+            return now - self._left_out_s
 
     @property
     def elapsed_s(self) -> float:
-        return time.monotonic() - self.started
+        return self.now_s - self.started
 
     @property
     def remaining_s(self) -> float:
         """Seconds to the deadline; infinite without one."""
-        return float("inf") if self.deadline is None else self.deadline - time.monotonic()
+        return float("inf") if self.deadline is None else self.deadline - self.now_s
+
+    def leave_out(self, seconds: float) -> None:
+        """Do not count a time in which the whole process stood still (SIGSTOP)."""
+        with self._changed:
+            if self._paused_since_s is None:
+                self._left_out_s += seconds
+
+    # ------------------------------------------------------------ stopping and pausing
+
+    def cancel(self) -> None:
+        """`check` raises CancelledError from now on, also where it waits."""
+        with self._changed:
+            self._cancelled.set()
+            self._changed.notify_all()
+
+    @property
+    def paused(self) -> bool:
+        """Whether a pause has been asked for; `standing` says whether the work has come to it."""
+        return self._paused_since_s is not None
+
+    def pause(self) -> None:
+        """Stop the clock now, and the work at its next `check`."""
+        with self._changed:
+            if self._paused_since_s is None:
+                self._paused_since_s = time.monotonic()
+
+    def go_on(self) -> None:
+        """End a pause."""
+        with self._changed:
+            if self._paused_since_s is not None:
+                self._left_out_s += time.monotonic() - self._paused_since_s
+                self._paused_since_s = None
+                self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise CancelledError or DeadlineError when the work should stop."""
+        """Wait while the work is paused; then raise CancelledError or DeadlineError when it should stop."""
+        if self._paused_since_s is not None:
+            self._stand()
         if self._cancelled.is_set():
             raise CancelledError("the job was cancelled")
         if self.remaining_s <= 0:
             raise DeadlineError("the time limit passed")
+
+    def _stand(self) -> None:
+        with self._changed:
+            while self._paused_since_s is not None and not self._cancelled.is_set():
+                self._set_standing(True)
+                self._changed.wait()
+        self._set_standing(False)
+
+    def _set_standing(self, standing: bool) -> None:
+        self.standing = standing

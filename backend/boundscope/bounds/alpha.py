@@ -8,7 +8,6 @@ sound whatever the parameters are.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -95,11 +94,11 @@ def optimised(
         settings: of the search.
         monitor: asked between steps whether to go on.
         enough: given bounds [R], whether they need not get better.
-        until_s: when (monotonic) the search ends, with what it has found.
+        until_s: when, on the monitor's clock, the search ends, with what it has found.
     """
     first = BackwardPass(context)
     proven = bound(first)
-    if (enough is not None and enough(proven)) or time.monotonic() >= until_s:
+    if (enough is not None and enough(proven)) or monitor.now_s >= until_s:
         return proven
     parameters = _parameters_of(context, first, len(proven))
     if not parameters:
@@ -162,7 +161,7 @@ def _search(
                 for one in parameters.values():
                     one.keep(improved)
                 total_gain += gain
-            if (enough is not None and enough(best)) or time.monotonic() >= until_s:
+            if (enough is not None and enough(best)) or monitor.now_s >= until_s:
                 return
             idle = idle + 1 if total_gain and gain < settings.least_gain * total_gain else 0
             if idle >= 2:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -90,7 +89,7 @@ class BoundEngine:
             # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
             exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
         self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
-        # When (monotonic) α-CROWN ends its searches: what they have found by then is proven and used.
+        # When, on the monitor's clock, α-CROWN ends its searches: what they have found by then is proven and used.
         self.search_until_s = math.inf
         self._chunk_rows = chunk_rows
         self._subnormal = _with_subnormals(network) if self.model.underflow else frozenset[str]()
@@ -213,7 +212,7 @@ class BoundEngine:
 
     def out_of_time(self) -> bool:
         """Whether the time for searches is over, as rank 0 sees it; all ranks call together."""
-        return self.ranks.of_rank_0(time.monotonic() >= self.search_until_s)
+        return self.ranks.of_rank_0(self.monitor.now_s >= self.search_until_s)
 
     def _bounded(
         self,

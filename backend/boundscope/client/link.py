@@ -23,6 +23,7 @@ from boundscope.protocol import (
     Ack,
     Cancel,
     ConnectionFile,
+    Continue,
     DeleteJob,
     EventBatch,
     EventPage,
@@ -36,6 +37,7 @@ from boundscope.protocol import (
     JobInfo,
     JobList,
     ListJobs,
+    Pause,
     Ping,
     Pong,
     Refused,
@@ -288,6 +290,14 @@ class Client:
     def cancel(self, job_id: str, force: bool = False) -> None:
         """Ask a job to stop (SIGTERM and SIGKILL follow); `force`: SIGKILL at once."""
         self.request(Cancel(job_id=job_id, force=force))
+
+    def pause(self, job_id: str) -> None:
+        """Have a running job stand still; it is `pausing` now, and `paused` as soon as every rank stands."""
+        self.request(Pause(job_id=job_id))
+
+    def go_on(self, job_id: str) -> None:
+        """End a pause."""
+        self.request(Continue(job_id=job_id))
 
     def delete(self, job_id: str) -> None:
         """Remove an ended job with everything it said."""

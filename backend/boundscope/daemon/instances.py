@@ -45,7 +45,7 @@ class InstanceWatch(Overtime):
 
     def over(self, now: float) -> bool:
         """Whether the instance under way has not kept its time limit, with the grace that a step is given."""
-        if self.began_s is None:
+        if self.began_s is None or self.held:
             return False
         return now - self.began_s > self.benchmark.instances[self.next].timeout_s + GRACE_S
 

@@ -28,6 +28,7 @@ class Overtime:
 
     job: Job
     began_s: float | None = None
+    _held_s: float | None = None
     _newest: dict[tuple[int, int], GapPoint] = field(default_factory=dict)
 
     def hear(self, event: Event, now: float) -> None:
@@ -42,9 +43,24 @@ class Overtime:
         if self.began_s is not None:
             self.began_s += pause_s
 
+    def hold(self, now: float) -> None:
+        """The job pauses: its time stands still."""
+        if self._held_s is None:
+            self._held_s = now
+
+    @property
+    def held(self) -> bool:
+        return self._held_s is not None
+
+    def go_on(self, now: float) -> None:
+        """The pause is over."""
+        if self._held_s is not None and self.began_s is not None:
+            self.began_s += now - max(self._held_s, self.began_s)
+        self._held_s = None
+
     def over(self, now: float) -> bool:
         """Whether the limit and the grace have passed."""
-        if self.began_s is None or not isinstance(self.job, VerifyJob | VariabilityJob):
+        if self.began_s is None or self.held or not isinstance(self.job, VerifyJob | VariabilityJob):
             return False
         return now - self.began_s > self.job.timeout_s + GRACE_S
 

@@ -19,6 +19,7 @@ from boundscope.protocol import (
     BlobPut,
     BlobStat,
     Cancel,
+    Continue,
     DeleteJob,
     Done,
     GetEvents,
@@ -26,6 +27,7 @@ from boundscope.protocol import (
     JobInfo,
     JobList,
     ListJobs,
+    Pause,
     Ping,
     Pong,
     Refused,
@@ -86,6 +88,12 @@ class Answerer:
                 self.subscriptions.unsubscribe(peer, body.job_id)
             case Cancel():
                 self.jobs.cancel(body.job_id, force=body.force)
+                self.commit()
+            case Pause():
+                self.jobs.pause(body.job_id)
+                self.commit()
+            case Continue():
+                self.jobs.go_on(body.job_id)
                 self.commit()
             case DeleteJob():
                 self._delete(body.job_id)

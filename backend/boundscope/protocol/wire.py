@@ -67,6 +67,21 @@ class Cancel(Struct, tag="cancel"):
     force: bool = False
 
 
+class Pause(Struct, tag="pause"):
+    """Have a running job stand still, with all that it has in memory; its time limit does not run meanwhile.
+
+    It is `pausing` at once and `paused` once every rank stands. Refused for a job that does not run.
+    """
+
+    job_id: str
+
+
+class Continue(Struct, tag="continue"):
+    """End a pause; nothing happens to a job that runs."""
+
+    job_id: str
+
+
 class DeleteJob(Struct, tag="delete_job"):
     job_id: str
 
@@ -107,6 +122,8 @@ RequestBody = (
     | Subscribe
     | Unsubscribe
     | Cancel
+    | Pause
+    | Continue
     | DeleteJob
     | BlobStat
     | BlobPut
@@ -196,7 +213,7 @@ class JobChanged(Struct, tag="job_changed"):
 
 
 class WorkerCommand(Struct, tag="worker_command"):
-    """From the daemon to a rank: "cancel"."""
+    """From the daemon to a rank: "cancel", "pause" or "continue"."""
 
     command: str
 
@@ -221,10 +238,14 @@ class WorkerEvent(Struct, tag="worker_event"):
 
 
 class WorkerHello(Struct, tag="worker_hello"):
+    """A rank's sign of life, every second; at once when it has heard a command, or comes to stand in a pause."""
+
     job_id: str
     rank: int
     pid: int
     host: str
+    paused: bool = False  # has heard that it is to pause
+    standing: bool = False  # waits inside a pause
 
 
 FromWorker = WorkerEvent | WorkerHello

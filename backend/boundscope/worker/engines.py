@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
@@ -94,11 +93,11 @@ class NativeCases:
     def margins(
         self, number: int, case: Case, constraints: Sequence[LinearConstraint], step: Step
     ) -> list[float]:
-        begun_s = time.monotonic()
+        begun_s = self._engine.monitor.now_s
         context = self._bounded(number, case.box, step.hidden)
         found = [float(value) for value in self._engine.margins(context, constraints, step.margins)]
         if step.margins is Method.CROWN:
-            self._proof_s = max(self._proof_s, time.monotonic() - begun_s)
+            self._proof_s = max(self._proof_s, self._engine.monitor.now_s - begun_s)
         return found
 
     def _bounded(self, number: int, box: Box, method: Method) -> BoxContext:
@@ -116,7 +115,8 @@ class NativeCases:
 
     def allow(self, seconds: float) -> None:
         """What is left of the time must suffice for CROWN bounds, and to prove what a search has found."""
-        self._engine.search_until_s = time.monotonic() + max(0.0, seconds - 2.0 * self._proof_s)
+        left_s = max(0.0, seconds - 2.0 * self._proof_s)
+        self._engine.search_until_s = self._engine.monitor.now_s + left_s
 
     @property
     def cut_short(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,7 +80,7 @@ class LiveNoise:
     _cost_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._started_s = time.monotonic()
+        self._started_s = self.monitor.now_s
         self._progress(self.each_s)
 
     def _progress(self, each_s: float) -> None:
@@ -90,7 +89,7 @@ class LiveNoise:
             self.monitor.emit(Progress(stage="samples", done=self._done, total=self.total, eta_s=eta_s))
 
     def tell(self) -> None:
-        now = time.monotonic()
+        now = self.monitor.now_s
         self._done += 1
         self._progress((now - self._started_s) / self._done)
         due = self._told_s + max(TELL_S, self._cost_s / TELL_SHARE)
@@ -98,7 +97,7 @@ class LiveNoise:
             return
         for layer in self.sampler.layers:
             self.monitor.emit(layer_noise(layer, self.run.layers[layer.name], self.monitor.elapsed_s))
-        self._told_s = time.monotonic()
+        self._told_s = self.monitor.now_s
         self._cost_s = self._told_s - now
 
 

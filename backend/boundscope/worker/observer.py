@@ -41,7 +41,7 @@ _decode = msgspec.msgpack.Decoder(FromDaemon).decode
 
 
 class Observer(Monitor):
-    """Events are queued by `emit` and sent by a thread; a command to cancel reaches `check`.
+    """Events are queued by `emit` and sent by a thread; commands to cancel, pause and continue reach `check`.
 
     Sequence numbers are given when an event is first sent, so that telemetry may be thinned while it waits.
     """
@@ -57,17 +57,13 @@ class Observer(Monitor):
         self._lock = threading.Lock()
         self._delivered = threading.Condition(self._lock)
         self._closing = False
+        self._hello_due_s = 0.0
         self.refusal: str | None = None
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
         os.set_blocking(self._wake_read, False)
         self._thread = threading.Thread(target=self._run, name="observer", daemon=True)
         self._thread.start()
-
-    def begin(self, timeout_s: float | None) -> None:
-        """Start the job's clock: `check` raises DeadlineError after `timeout_s` from now."""
-        self.started = time.monotonic()
-        self.deadline = None if timeout_s is None else self.started + timeout_s
 
     # ------------------------------------------------------------ for the computation
 
@@ -77,8 +73,18 @@ class Observer(Monitor):
             self._waiting.append((time.time(), event))
             if len(self._waiting) > CROWDED:
                 self._thin()
+        self._wake()
+
+    def _wake(self) -> None:
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"x")
+
+    def _set_standing(self, standing: bool) -> None:
+        """A pause is told at once when it has come to be, and when it is over."""
+        if standing is not self.standing:
+            self.standing = standing
+            self._hello_due_s = 0.0
+            self._wake()
 
     def _thin(self) -> None:
         """Keep, of each kind of telemetry that waits, only the newest half of what there is room for."""
@@ -102,8 +108,7 @@ class Observer(Monitor):
         """Deliver, then hang up; whether everything was delivered."""
         delivered = self.flush(timeout_s)
         self._closing = True
-        with suppress(BlockingIOError):
-            os.write(self._wake_write, b"x")
+        self._wake()
         self._thread.join()
         os.close(self._wake_write)
         os.close(self._wake_read)
@@ -133,14 +138,13 @@ class Observer(Monitor):
         poller = zmq.Poller()
         poller.register(dealer, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
-        hello_due = 0.0
         while not self._closing:
             now = time.monotonic()
-            if now >= hello_due:
-                hello_due = now + HELLO_S
+            if now >= self._hello_due_s:
+                self._hello_due_s = now + HELLO_S
                 dealer.send(_encode(self._hello()))
             self._send_waiting(dealer)
-            ready = dict(poller.poll(max(0, math.ceil((hello_due - now) * 1000))))
+            ready = dict(poller.poll(max(0, math.ceil((self._hello_due_s - now) * 1000))))
             if self._wake_read in ready:
                 os.read(self._wake_read, 65536)
             while dealer.poll(0):
@@ -151,7 +155,12 @@ class Observer(Monitor):
 
     def _hello(self) -> WorkerHello:
         return WorkerHello(
-            job_id=self._spec.job_id, rank=self._rank, pid=os.getpid(), host=socket.gethostname()
+            job_id=self._spec.job_id,
+            rank=self._rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            paused=self.paused,
+            standing=self.standing,
         )
 
     def _send_waiting(self, dealer: zmq.Socket[bytes]) -> None:
@@ -190,8 +199,8 @@ class Observer(Monitor):
                 self.refusal = welcome.reason
             return
         message = _decode(payload)
-        if isinstance(message, WorkerCommand) and message.command == "cancel":
-            self.cancel()
+        if isinstance(message, WorkerCommand):
+            self._obey(message.command)
         elif isinstance(message, WorkerAck):
             with self._delivered:
                 while self._sent and self._sent[0][0] <= message.sequence:
@@ -199,3 +208,14 @@ class Observer(Monitor):
                     self._progress_s = time.monotonic()
                 self._delivered.notify_all()
             self._send_waiting(dealer)
+
+    def _obey(self, command: str) -> None:
+        """What is not known is of a newer daemon, and not for us."""
+        match command:
+            case "cancel":
+                self.cancel()
+            case "pause":
+                self.pause()
+            case "continue":
+                self.go_on()
+        self._hello_due_s = 0.0  # the daemon asks again until it hears that we have heard

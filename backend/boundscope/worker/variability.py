@@ -173,11 +173,11 @@ class _VariabilityRun:
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start_s = self.monitor.now_s
         try:
             yield
         finally:
-            self.times[part] += time.perf_counter() - start
+            self.times[part] += self.monitor.now_s - start_s
 
     @contextlib.contextmanager
     def _agreed(self) -> Iterator[None]:
@@ -285,9 +285,9 @@ class _VariabilityRun:
         """The unperturbed tensors, taken twice by rank 0, which says whether the bits were the same."""
         if self.ranks.rank == 0:
             self.monitor.emit(Progress(stage="baseline", done=0, total=0))
-        started_s = time.monotonic()
+        started_s = self.monitor.now_s
         tensors, coverage = subject.sampler.baseline()
-        self.each_s = time.monotonic() - started_s
+        self.each_s = self.monitor.now_s - started_s
         self.computing = tuple(row.layer for row in coverage.layers() if row.total)
         if self.ranks.rank == 0:
             self.measured.cover(coverage)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -151,11 +150,11 @@ class _VerifyRun:
 
     @contextlib.contextmanager
     def _timed(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
+        start_s = self.monitor.now_s
         try:
             yield
         finally:
-            self.times[part] += time.perf_counter() - start
+            self.times[part] += self.monitor.now_s - start_s
 
     @contextlib.contextmanager
     def _agreed(self) -> Iterator[None]:

@@ -234,4 +234,5 @@ def _negated(constraint: LinearConstraint) -> LinearConstraint:
         output_coeffs=-constraint.output_coeffs,
         input_coeffs=-constraint.input_coeffs,
         bound=-constraint.bound,
+        exact_coeffs=tuple(-value for value in constraint.exact_coeffs),
     )

@@ -11,6 +11,7 @@ from typing import TypeGuard
 from boundscope.command import command_line
 from boundscope.protocol import (
     Arithmetic,
+    Branching,
     Engine,
     EpsilonBall,
     FileRef,
@@ -61,6 +62,8 @@ class Options:
     memory_budget_share: float | None = None
     threads_per_rank: int | None = None
     cross_check: bool = False
+    branching: Branching = Branching.AUTO
+    batch: int | None = None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import importlib.util
 from boundscope.errors import UsageError
 from boundscope.protocol import (
     Arithmetic,
+    Branching,
     Engine,
     InstancesJob,
     Method,
@@ -16,7 +17,7 @@ from boundscope.protocol import (
     VerifyJob,
 )
 
-METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
+METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN, Method.COMPLETE)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
 SHARDINGS = (Sharding.NONE, Sharding.ROWS)
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
@@ -34,6 +35,7 @@ def check(job: VerifyJob) -> None:
             names = ", ".join(available)
             raise UsageError(f"--{option} {value} is not in this version yet; it has: {names}")
     _check_reference(job)
+    _check_complete(job)
     if job.ranks < 1:
         raise UsageError(f"--ranks {job.ranks}: there must be at least one rank")
     if job.ranks > 1 and job.sharding is Sharding.NONE:
@@ -57,6 +59,20 @@ def check(job: VerifyJob) -> None:
             )
 
 
+def _check_complete(job: VerifyJob) -> None:
+    """What belongs to branch and bound."""
+    if job.batch is not None and job.batch < 1:
+        raise UsageError(f"--batch {job.batch}: at least one domain is bounded at a time")
+    if job.method is Method.COMPLETE:
+        return
+    for option, given in (
+        (f"--branching {job.branching}", job.branching is not Branching.AUTO),
+        (f"--batch {job.batch}", job.batch is not None),
+    ):
+        if given:
+            raise UsageError(f"{option} goes with --method complete; --method {job.method} does not split")
+
+
 def _check_reference(job: VerifyJob) -> None:
     """What auto_LiRPA cannot do, as the engine or beside ours."""
     if job.engine is Engine.AUTO_LIRPA:
@@ -73,6 +89,11 @@ def _check_reference(job: VerifyJob) -> None:
                 "--memory-budget",
                 job.memory_budget_bytes is not None or job.memory_budget_share is not None,
                 "it keeps to none",
+            ),
+            (
+                "--method complete",
+                job.method is Method.COMPLETE,
+                "its bounds are never proofs of parts of a box",
             ),
             ("--cross-check", job.cross_check, "that compares --engine native with it"),
         ):

@@ -24,11 +24,14 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
     words += ["--timeout", str(job.timeout_s).removesuffix(".0"), "--seed", str(job.seed)]
     if job.cross_check:
         words.append("--cross-check")
+    if job.branching != "auto":
+        words += ["--branching", job.branching]
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
     for option, value in (
         ("--chunk-rows", job.chunk_rows),
         ("--memory-budget", _budget(job)),
+        ("--batch", job.batch),
         ("--threads", job.threads_per_rank),
     ):
         if value is not None:

@@ -10,7 +10,7 @@ from PySide6.QtGui import QStandardItem, QStandardItemModel
 from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
 
 from boundscope import capabilities
-from boundscope.protocol import Arithmetic, Engine, Method, Precision, Sharding
+from boundscope.protocol import Arithmetic, Branching, Engine, Method, Precision, Sharding
 from boundscope_app.draft import Options
 
 NOT_YET = "not in this version yet"
@@ -46,6 +46,14 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     ),
     Precision.FLOAT64: ("float64", "Everything in float64: slower, twice the memory"),
 }
+BRANCHINGS: dict[str, tuple[str, str]] = {
+    Branching.AUTO: (
+        "automatic",
+        "Split what suits the network: inputs where they are few, else activations",
+    ),
+    Branching.INPUT: ("inputs", "Split the input box into smaller and smaller boxes"),
+    Branching.ACTIVATION: ("activations", "Split on which side of its kink a neuron is"),
+}
 HINTS: dict[str, str] = {
     "Method": "How the bounds are computed: IBP is fastest, CROWN tighter.",
     "Engine": "Which program computes the bounds.",
@@ -54,6 +62,7 @@ HINTS: dict[str, str] = {
     "Arithmetic": "The arithmetic that the verdict speaks of.",
     "Precision": "What the bound engine computes in; its own rounding is always accounted for.",
     "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
+    "Branching": "What Complete splits when bounds alone do not decide.",
     "Check": "A second engine bounds every case too; where the two contradict each other, it is said.",
     "Seed": "Start of the random choices of the attack; the same seed gives the same run.",
 }
@@ -66,7 +75,8 @@ PLACES: dict[str, tuple[int, int, int]] = {  # row, column of the label, columns
     "Ranks": (2, 2, 1),
     "Time limit": (3, 0, 1),
     "Seed": (3, 2, 1),
-    "Check": (4, 0, 3),
+    "Branching": (4, 0, 1),
+    "Check": (5, 0, 3),
 }
 FIELD_EM = 6
 MOST_RANKS = 4096
@@ -88,6 +98,7 @@ class Choices(QWidget):
         self.ranks.setRange(1, MOST_RANKS)
         self.arithmetic = _combo(ARITHMETICS, capabilities.ARITHMETICS)
         self.precision = _combo(PRECISIONS, Precision)
+        self.branching = _combo(BRANCHINGS, Branching)
         self.cross_check = QCheckBox("Also run auto_LiRPA and compare")
         self._kept = Options()
         self.timeout = QDoubleSpinBox()
@@ -98,7 +109,8 @@ class Choices(QWidget):
         self.seed = QSpinBox()
         self.seed.setRange(0, MOST_SEED)
         self._lay_out()
-        for combo in (self.method, self.engine, self.sharding, self.arithmetic, self.precision):
+        combos = (self.method, self.engine, self.sharding, self.arithmetic, self.precision, self.branching)
+        for combo in combos:
             combo.currentIndexChanged.connect(self._on_change)
         for number in (self.ranks, self.timeout, self.seed):
             number.valueChanged.connect(self._on_change)
@@ -132,6 +144,7 @@ class Choices(QWidget):
             "Ranks": self.ranks,
             "Time limit": self.timeout,
             "Seed": self.seed,
+            "Branching": self.branching,
             "Check": self.cross_check,
         }
 
@@ -148,7 +161,12 @@ class Choices(QWidget):
             timeout_s=self.timeout.value(),
             seed=self.seed.value(),
             cross_check=self.cross_check.isChecked(),
+            branching=Branching(self.branching.currentData()) if self.splits else Branching.AUTO,
         )
+
+    @property
+    def splits(self) -> bool:
+        return bool(self.method.currentData() == Method.COMPLETE)
 
     def set_options(self, options: Options) -> None:
         self._kept = options
@@ -162,6 +180,7 @@ class Choices(QWidget):
             self.timeout.setValue(options.timeout_s)
             self.seed.setValue(options.seed)
             self.cross_check.setChecked(options.cross_check)
+            _choose(self.branching, options.branching)
         self._on_change()
 
     def _on_change(self) -> None:
@@ -173,6 +192,10 @@ class Choices(QWidget):
         why = "Choose a sharding to use more than one rank." if alone else HINTS["Ranks"]
         self.ranks.setToolTip(why)
         self.ranks.setStatusTip(why)
+        self.branching.setEnabled(self.splits)
+        why = HINTS["Branching"] if self.splits else "Only the method Complete splits."
+        self.branching.setToolTip(why)
+        self.branching.setStatusTip(why)
         self.changed.emit()
 
 

@@ -18,6 +18,7 @@ from boundscope.errors import UsageError
 from boundscope.protocol import (
     EXIT_USAGE,
     Arithmetic,
+    Branching,
     Engine,
     Method,
     Norm,
@@ -208,6 +209,7 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         ("sharding", Sharding, capabilities.SHARDINGS, Sharding.NONE),
         ("arithmetic", Arithmetic, capabilities.ARITHMETICS, Arithmetic.REAL),
         ("precision", Precision, tuple(Precision), Precision.MIXED),
+        ("branching", Branching, tuple(Branching), Branching.AUTO),
     ):
         later = [choice for choice in kind if choice not in available]
         help = f"{', '.join(available)} (default: {default}"
@@ -221,6 +223,9 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     how.add_argument("--ranks", metavar="P", type=whole, default=1, help="processes of the job (default: 1)")
     how.add_argument("--timeout", metavar="S", type=real, default=300.0, help="seconds (default: 300)")
     how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")
+    how.add_argument(
+        "--batch", metavar="D", type=whole, help="domains that complete bounds together (default: by memory)"
+    )
     how.add_argument("--chunk-rows", metavar="R", type=whole, help="rows carried together, a multiple of 16")
     how.add_argument(
         "--memory-budget",

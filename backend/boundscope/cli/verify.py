@@ -117,6 +117,8 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         memory_budget_share=arguments.memory_budget.share,
         threads_per_rank=arguments.threads,
         cross_check=arguments.cross_check,
+        branching=arguments.branching,
+        batch=arguments.batch,
     )
     capabilities.check(job)
     return job

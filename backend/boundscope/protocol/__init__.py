@@ -72,6 +72,7 @@ from boundscope.protocol.results import (
     Margin,
     RankMemory,
     Replay,
+    SearchSummary,
     Seconds,
     VerifyResult,
 )
@@ -210,6 +211,7 @@ __all__ = [
     "Request",
     "RequestBody",
     "RoundingMode",
+    "SearchSummary",
     "Seconds",
     "Sharding",
     "Shutdown",

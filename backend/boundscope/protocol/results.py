@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundscope.protocol.base import Struct
-from boundscope.protocol.choices import Method, Verdict
+from boundscope.protocol.choices import Branching, Method, Verdict
 
 
 class ClauseMargin(Struct):
@@ -84,6 +84,15 @@ class CrossCheck(Struct):
     left_out: str = ""  # why something was not compared
 
 
+class SearchSummary(Struct):
+    """What branch and bound did: domains bounded, the deepest one's number of splits, and how many were left."""
+
+    branching: Branching
+    domains: int
+    depth: int
+    open: int
+
+
 class VerifyResult(Struct, tag="verify_result"):
     verdict: Verdict
     reason: str
@@ -95,3 +104,6 @@ class VerifyResult(Struct, tag="verify_result"):
     versions: dict[str, str]
     command: str
     cross_check: CrossCheck | None = None
+    search: SearchSummary | None = (
+        None  # of the method complete, where bounds alone did not settle everything
+    )

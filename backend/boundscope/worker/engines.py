@@ -113,6 +113,10 @@ class NativeCases:
         self._kept = (box, method, context)
         return context
 
+    def root(self, number: int, case: Case, steps: Sequence[Step]) -> BoxContext:
+        """The context of a case's box by the tightest of the steps; the one that is kept, where it is that."""
+        return self._bounded(number, case.box, steps[-1].hidden if steps else Method.CROWN)
+
     def allow(self, seconds: float) -> None:
         """What is left of the time must suffice for CROWN bounds, and to prove what a search has found."""
         left_s = max(0.0, seconds - 2.0 * self._proof_s)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import psutil
 import torch
@@ -28,13 +28,13 @@ from boundscope.network.graph import Network
 from boundscope.properties import ball_property, read_property, summarize
 from boundscope.properties.types import Case, Property
 from boundscope.protocol import (
-    ClauseMargin,
     Counterexample,
     CrossCheck,
     Engine,
     EpsilonBall,
     GapPoint,
     Margin,
+    Method,
     RankMemory,
     Seconds,
     Sharding,
@@ -44,43 +44,19 @@ from boundscope.protocol import (
 )
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
+from boundscope.worker.complete import CompleteSearch
 from boundscope.worker.crosscheck import Checker
 from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases, Step
 from boundscope.worker.files import JobFiles
+from boundscope.worker.proof import Proof
 from boundscope.worker.summary import network_summary
 from boundscope.worker.versions import versions
 from boundscope.worker.witness import Witnesses
 
-ATTACK_SECONDS = 5.0
-
-
-@dataclass
-class Proof:
-    """What is known of each clause: (case, clause) -> proven lower bound, least value seen, whether it is proven."""
-
-    lower: dict[tuple[int, int], float] = field(default_factory=dict)
-    upper: dict[tuple[int, int], float] = field(default_factory=dict)
-    proven: set[tuple[int, int]] = field(default_factory=set)
-
-    def margin(self, prop: Property) -> Margin:
-        rows = [
-            ClauseMargin(
-                case=case,
-                clause=clause,
-                lower=self.lower.get((case, clause)),
-                upper=self.upper.get((case, clause)),
-                text=prop.cases[case].clauses[clause].text,
-            )
-            for case in range(len(prop.cases))
-            for clause in range(len(prop.cases[case].clauses))
-        ]
-        known = [row.lower for row in rows]
-        smallest = (
-            None
-            if any(value is None for value in known)
-            else min((v for v in known if v is not None), default=None)
-        )
-        return Margin(smallest=smallest, per_clause=tuple(rows))
+# The first attack is short: most properties that hold are proven in less time than a long one takes.
+FIRST_ATTACK_S, FIRST_ATTACK_SHARE = 1.0, 0.05
+ATTACK_S, ATTACK_SHARE = 5.0, 0.2
+ROOT_SHARE = 0.25  # of the time, for the best bounds without splitting, before branch and bound
 
 
 @dataclass(frozen=True)
@@ -109,7 +85,9 @@ class _VerifyRun:
         self.property: Property | None = None
         self.ledger = MemoryLedger(_budget(job, ranks))
         self.cross_check: CrossCheck | None = None
+        self.complete: CompleteSearch | None = None
         self.cut_short = False  # a search for better bounds ended for want of time
+        self.stuck = ""  # why branch and bound ended without an answer
 
     def result(self) -> VerifyResult:
         with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
@@ -126,6 +104,7 @@ class _VerifyRun:
             versions=versions(),
             command=command_line(self.job, str(self.files.network), str(self.files.property)),
             cross_check=self.cross_check,
+            search=None if self.complete is None else self.complete.summary,
         )
 
     def _guarded(self) -> Outcome:
@@ -218,16 +197,37 @@ class _VerifyRun:
         witnesses = Witnesses(self.job, self.files, network, prop, engine)
         cases = self._cases(network, engine)
         checker = Checker(network, prop, engine, self.monitor) if self.job.cross_check else None
-        found = None
-        with self._agreed():
-            if self.ranks.rank == 0:
-                found = self._attack(prop, witnesses)
-                witnesses.release()
-        found = self.ranks.of_rank_0(found)
-        if not isinstance(found, Outcome):
-            self._bound(cases, prop)
+        if self.job.method is Method.COMPLETE:
+            found = self._completely(engine, cases, prop, witnesses)
+        else:
+            found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE)
+            if found is None:
+                self._bound(cases, prop, cases.steps(self.job.method))
+        if found is None:
             found = self._decide(prop, witnesses, cases.note)
         return found if checker is None else self._checked(checker, found)
+
+    def _completely(
+        self, engine: BoundEngine, cases: CaseEngine, prop: Property, witnesses: Witnesses
+    ) -> Outcome | None:
+        """What is cheap first; then branch and bound on the clauses that are left."""
+        assert isinstance(cases, NativeCases)
+        search = CompleteSearch(self.job, prop, engine, self.monitor, self.ranks, self.proof, self._emit_gaps)
+        found = self._attacked(prop, witnesses, FIRST_ATTACK_S, FIRST_ATTACK_SHARE)
+        if found is not None:
+            return found
+        self._bound(cases, prop, search.steps)
+        if not self._all_open(prop):
+            return None
+        found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE)
+        if found is not None:
+            return found
+        self.complete = search
+        outcome = search.run(cases, witnesses, None)
+        if outcome.counterexample is not None:
+            return Outcome(Verdict.VIOLATED, witnesses.reason(outcome.counterexample), outcome.counterexample)
+        self.stuck = outcome.stuck
+        return None
 
     def _cases(self, network: Network, engine: BoundEngine) -> CaseEngine:
         if self.job.engine is Engine.AUTO_LIRPA:
@@ -236,7 +236,8 @@ class _VerifyRun:
 
     def _checked(self, checker: Checker, outcome: Outcome) -> Outcome:
         """The outcome, or the error that the two engines contradict each other."""
-        self.cross_check = checker.run(self.job.method, outcome.counterexample)
+        method = Method.ALPHA_CROWN if self.job.method is Method.COMPLETE else self.job.method
+        self.cross_check = checker.run(method, outcome.counterexample)
         if self.cross_check.disagreements:
             reason = f"the engines disagree: {'; '.join(self.cross_check.disagreements)}"
             return Outcome(Verdict.ERROR, reason, outcome.counterexample)
@@ -269,39 +270,51 @@ class _VerifyRun:
             precision=self.job.precision,
         )
 
-    def _attack(self, prop: Property, witnesses: Witnesses) -> Outcome | None:
-        """Attack each case; an outcome where a witness stands up to its replay."""
-        seconds = min(ATTACK_SECONDS, 0.2 * self.monitor.remaining_s) / len(prop.cases)
-        for number, case in enumerate(prop.cases):
-            outcome = witnesses.attack(number, self.monitor, seconds)
+    def _attacked(self, prop: Property, witnesses: Witnesses, seconds: float, share: float) -> Outcome | None:
+        """Rank 0 attacks the cases that have open clauses; what it finds is every rank's outcome."""
+        found = None
+        with self._agreed():
+            if self.ranks.rank == 0:
+                found = self._attack(prop, witnesses, min(seconds, share * self.monitor.remaining_s))
+                witnesses.release()
+        return self.ranks.of_rank_0(found)
+
+    def _attack(self, prop: Property, witnesses: Witnesses, seconds: float) -> Outcome | None:
+        """An outcome where a witness stands up to its replay."""
+        numbers = [number for number in range(len(prop.cases)) if self.proof.open(prop, number)]
+        for number in numbers:
+            outcome = witnesses.attack(number, self.monitor, seconds / len(numbers))
             for clause, value in enumerate(outcome.margins):
                 if value < float("inf"):
-                    self.proof.upper[(number, clause)] = value
-            self._emit_gap(number, case, "attack")
+                    key = (number, clause)
+                    self.proof.upper[key] = min(self.proof.upper.get(key, float("inf")), value)
+            self._emit_gap(number, prop.cases[number], "attack")
             counterexample = witnesses.best(number, outcome)
             if counterexample is not None:
                 return Outcome(Verdict.VIOLATED, witnesses.reason(counterexample), counterexample)
         return None
 
-    def _bound(self, engine: CaseEngine, prop: Property) -> None:
+    def _bound(self, engine: CaseEngine, prop: Property, steps: Sequence[Step]) -> None:
         """What is cheap for every case first; then the last step for those that are still open, each with its share
         of the time."""
-        *first, last = engine.steps(self.job.method)
+        if not steps:
+            return
+        *first, last = steps
+        complete = self.job.method is Method.COMPLETE
         for number, case in enumerate(prop.cases):
             for step in first:
                 engine.allow(self.monitor.remaining_s)
                 self._bound_case(engine, number, case, step)
-        waiting = [number for number in range(len(prop.cases)) if self._open(prop, number)]
+        waiting = [number for number in range(len(prop.cases)) if self.proof.open(prop, number)]
         for done, number in enumerate(waiting):
-            left_s = self.monitor.remaining_s
+            left_s = self.monitor.remaining_s * (ROOT_SHARE if complete else 1.0)
             engine.allow(left_s / (len(waiting) - done))
-            self._bound_case(engine, number, prop.cases[number], last, decisive=True)
-            self.cut_short |= engine.cut_short and bool(self._open(prop, number))
+            self._bound_case(engine, number, prop.cases[number], last, decisive=not complete)
+            if not complete:
+                self.cut_short |= engine.cut_short and bool(self.proof.open(prop, number))
 
-    def _open(self, prop: Property, number: int) -> list[int]:
-        """The clauses of a case that are not excluded yet."""
-        clauses = range(len(prop.cases[number].clauses))
-        return [clause for clause in clauses if (number, clause) not in self.proof.proven]
+    def _all_open(self, prop: Property) -> list[tuple[int, int]]:
+        return [(case, clause) for case in range(len(prop.cases)) for clause in self.proof.open(prop, case)]
 
     def _bound_case(
         self, engine: CaseEngine, number: int, case: Case, step: Step, *, decisive: bool = False
@@ -312,7 +325,7 @@ class _VerifyRun:
             BoundError: a decisive step gave no bounds.
         """
         assert self.property is not None
-        open_clauses = self._open(self.property, number)
+        open_clauses = self.proof.open(self.property, number)
         if not open_clauses:
             return
         try:
@@ -358,6 +371,13 @@ class _VerifyRun:
                 )
             )
 
+    def _emit_gaps(self, step: str) -> None:
+        """The margins of every case that is not settled, as they are now."""
+        assert self.property is not None
+        for number, case in enumerate(self.property.cases):
+            if self.proof.open(self.property, number):
+                self._emit_gap(number, case, step)
+
     def _decide(self, prop: Property, witnesses: Witnesses, engine_note: str) -> Outcome:
         clauses = [(case, clause) for case, c in enumerate(prop.cases) for clause in range(len(c.clauses))]
         left = [key for key in clauses if key not in self.proof.proven]
@@ -372,6 +392,8 @@ class _VerifyRun:
             f"the least proven margin is {'none' if worst is None else f'{worst:.6g}'} (case {case}, clause {clause})"
             f"{note}"
         )
+        if self.stuck:
+            reason = f"{self.stuck}; {reason}"
         if self.cut_short:
             reason = (
                 f"the time limit of {self.job.timeout_s:g} s cut the search for better bounds short: {reason}"

@@ -1,0 +1,129 @@
+"""The method complete inside a verify job: what bounds and attack left open goes to branch and bound."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from boundscope.bounds import BoundEngine
+from boundscope.monitor import Monitor
+from boundscope.properties.types import Property
+from boundscope.protocol import Branching, Counterexample, Method, Progress, SearchSummary, VerifyJob
+from boundscope.search.complete import Search, plan, run_searches
+from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
+from boundscope.sharding.ranks import RankGroup
+from boundscope.worker.engines import NativeCases, Step
+from boundscope.worker.proof import Proof
+from boundscope.worker.witness import Witnesses
+
+FEW_CASES = 8  # each is bounded by itself before their boxes are searched together
+POOL_SHARE = 0.5  # of the memory that is free when the search begins
+MOST_POOL_BYTES = 1 << 30
+INTERVALS, CROWN = Step(Method.IBP, Method.IBP), Step(Method.CROWN, Method.CROWN)
+SLOPES = (Step(Method.CROWN, Method.ALPHA_CROWN), Step(Method.ALPHA_CROWN, Method.ALPHA_CROWN))
+
+
+class CompleteSearch:
+    """Runs the searches of one job and keeps its proof up to date."""
+
+    def __init__(
+        self,
+        job: VerifyJob,
+        prop: Property,
+        engine: BoundEngine,
+        monitor: Monitor,
+        ranks: RankGroup,
+        proof: Proof,
+        changed: Callable[[str], None],
+    ) -> None:
+        """`changed` is called when the proof's margins have changed, with the name of what changed them."""
+        self._job, self._property, self._engine = job, prop, engine
+        self._monitor, self._ranks, self._proof, self._changed = monitor, ranks, proof, changed
+        self.order = plan(job.branching, engine.network, prop.cases)
+        self._branching = self.order[0]
+        self._before = 0  # domains of the searches that are over
+        self.summary: SearchSummary | None = None
+
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        """The bounds that come first. Where boxes are split, they are better spent on parts than on the whole."""
+        if self.order[0] is Branching.INPUT:
+            return (INTERVALS, CROWN) if len(self._property.cases) <= FEW_CASES else ()
+        return (INTERVALS, CROWN, *SLOPES)
+
+    def run(self, cases: NativeCases, witnesses: Witnesses, folder: Path | None) -> SearchOutcome:
+        """Raises DeadlineError, CancelledError; what is proven by then is in the proof."""
+        keys = [(c, k) for c, case in enumerate(self._property.cases) for k in range(len(case.clauses))]
+
+        def judge(case: int, points: NDArray[np.float64]) -> Counterexample | None:
+            return witnesses.judge(case, points)
+
+        task = SearchTask(
+            engine=self._engine,
+            cases=self._property.cases,
+            open=frozenset(key for key in keys if key not in self._proof.proven),
+            root=lambda number: cases.root(number, self._property.cases[number], self.steps),
+            judge=judge,
+            report=self._report,
+            monitor=self._monitor,
+            ranks=self._ranks,
+            batch=self._job.batch,
+            memory_bytes=self._pool_bytes(),
+            folder=folder,
+            seed=self._job.seed,
+        )
+        outcome = run_searches(task, [self._named(branching) for branching in self.order])
+        self._keep(outcome.proven, outcome.lower)
+        return outcome
+
+    def _named(self, branching: Branching) -> Search:
+        search = search_of(branching)
+
+        def begin(task: SearchTask) -> SearchOutcome:
+            self._branching = branching
+            self._before = 0 if self.summary is None else self.summary.domains
+            self._monitor.log(f"branch and bound: splitting {NAMES[branching]}")
+            return search(task)
+
+        return begin
+
+    def _pool_bytes(self) -> int:
+        ledger = self._engine.ledger
+        if ledger.limit_bytes is None:
+            return MOST_POOL_BYTES
+        return min(MOST_POOL_BYTES, int(POOL_SHARE * max(0, ledger.limit_bytes - ledger.total_bytes)))
+
+    def _report(self, standing: Standing) -> None:
+        self._keep(standing.proven, standing.lower)
+        depth = max(standing.depth, 0 if self.summary is None else self.summary.depth)
+        done = self._before + standing.done
+        self.summary = SearchSummary(self._branching, done, depth, standing.open)
+        if self._ranks.rank:
+            return
+        self._monitor.emit(
+            Progress(stage="branch and bound: domains bounded", done=done, total=done + standing.open)
+        )
+        self._changed(f"splitting {NAMES[self._branching]}")
+
+    def _keep(self, proven: frozenset[Key], lower: dict[Key, float]) -> None:
+        for key, value in lower.items():
+            if not math.isnan(value):
+                self._proof.lower[key] = max(self._proof.lower.get(key, -math.inf), value)
+        self._proof.proven |= proven
+
+
+def search_of(branching: Branching) -> Search:
+    if branching is Branching.INPUT:
+        from boundscope.search.input_split import split_inputs
+
+        return split_inputs
+    from boundscope.search.activation_split import split_activations
+
+    return split_activations
+
+
+NAMES = {Branching.INPUT: "inputs", Branching.ACTIVATION: "activations"}

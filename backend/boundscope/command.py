@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from boundscope.protocol import EpsilonBall, SourceSearch, VariabilityJob, VerifyJob
+from boundscope.protocol import EpsilonBall, InstancesJob, SourceSearch, VariabilityJob, VerifyJob
 
 
 def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> str:
@@ -19,9 +19,20 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
         words += _ball_options(job.property, property)
     else:
         words.append(str(property))
-    words += ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
+    return shlex.join(words + _how(job, job.timeout_s))
+
+
+def instances_command(job: InstancesJob, instances: str | Path, timeout_s: float | None) -> str:
+    """`boundscope verify --instances …`, written as `command_line` writes it; `timeout_s` where it was chosen."""
+    return shlex.join(["boundscope", "verify", "--instances", str(instances), *_how(job.verify, timeout_s)])
+
+
+def _how(job: VerifyJob, timeout_s: float | None) -> list[str]:
+    words: list[str] = ["--method", job.method, "--engine", job.engine, "--arithmetic", job.arithmetic]
     words += ["--precision", job.precision]
-    words += ["--timeout", str(job.timeout_s).removesuffix(".0"), "--seed", str(job.seed)]
+    if timeout_s is not None:
+        words += ["--timeout", str(timeout_s).removesuffix(".0")]
+    words += ["--seed", str(job.seed)]
     if job.cross_check:
         words.append("--cross-check")
     if job.branching != "auto":
@@ -36,7 +47,7 @@ def command_line(job: VerifyJob, network: str | Path, property: str | Path) -> s
     ):
         if value is not None:
             words += [option, str(value)]
-    return shlex.join(words)
+    return words
 
 
 def _budget(job: VerifyJob) -> str | None:

@@ -6,10 +6,13 @@ import csv
 import gzip
 import io
 import math
+import os
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from boundscope.errors import UsageError
 from boundscope.protocol import FileRef, Instance, InstancesJob, VerifyJob
@@ -165,13 +168,14 @@ def instances_job(
 ) -> InstancesJob:
     """The job that runs these lines as `verify` says; `refer` describes or sends each file, once.
 
-    `timeout_s` stands for every line's own. Raises what `refer` raises.
+    `timeout_s` stands for every line's own. Files are called by their paths below the folder that they share. Raises
+    what `refer` raises.
     """
     networks, properties = files_of(lines)
     places = {path: number for group in (networks, properties) for number, path in enumerate(group)}
     return InstancesJob(
-        networks=tuple(refer(path) for path in networks),
-        properties=tuple(refer(path) for path in properties),
+        networks=_named(networks, refer),
+        properties=_named(properties, refer),
         instances=tuple(
             Instance(
                 network=places[line.network],
@@ -182,6 +186,14 @@ def instances_job(
         ),
         verify=verify,
         name=name,
+    )
+
+
+def _named(paths: Sequence[Path], refer: Callable[[Path], FileRef]) -> tuple[FileRef, ...]:
+    shared = os.path.commonpath([path.absolute().parent for path in paths])
+    return tuple(
+        msgspec.structs.replace(refer(path), name=path.absolute().relative_to(shared).as_posix())
+        for path in paths
     )
 
 

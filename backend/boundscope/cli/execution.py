@@ -7,7 +7,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -19,6 +19,7 @@ from boundscope.monitor import Monitor
 from boundscope.protocol import (
     EpsilonBall,
     EventBatch,
+    EventRecord,
     JobChanged,
     JobInfo,
     JobState,
@@ -33,6 +34,14 @@ from boundscope.worker.files import JobFiles
 
 if TYPE_CHECKING:
     from boundscope.client import Client
+
+
+class Follower(Protocol):
+    """What `follow` tells as it goes: a ProgressLine, for one."""
+
+    def say(self, text: str) -> None: ...
+
+    def take(self, record: EventRecord) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine,
     return outcome_of(*follow(client, client.submit(sent, title_of(job)), line, stop))
 
 
-def follow(client: Client, info: JobInfo, line: ProgressLine, stop: Stop) -> tuple[JobInfo, JobRecord]:
+def follow(client: Client, info: JobInfo, line: Follower, stop: Stop) -> tuple[JobInfo, JobRecord]:
     """Everything that a submitted job says, to its end; a wish to stop cancels it there."""
     line.say(f"job {info.id} on {info.host or 'the daemon'}")
     recorder = Recorder(line.take)

@@ -58,7 +58,12 @@ examples:
   boundscope verify net.onnx property.vnnlib.gz --method crown --sharding rows --ranks 2
   boundscope verify net.onnx --ball image.png --epsilon 0.03 --label 7 --clip 0 1
   boundscope verify net.onnx property.vnnlib --json - | jq .verdict
+  boundscope verify --instances acasxu/instances.csv --method alpha-crown
 
+"""
+INSTANCES_EXIT_STATUS = """\
+with --instances:
+  0 every instance verified or violated   20 some are neither   1 some ended in an error
 """
 
 
@@ -190,8 +195,12 @@ def size(text: str) -> int:
 
 
 def _add_verify(parser: argparse.ArgumentParser) -> None:
-    parser.epilog = VERIFY_EXAMPLES + EXIT_STATUS
-    parser.add_argument("network", metavar="NET", type=Path, help="ONNX file, plain or .gz")
+    parser.epilog = VERIFY_EXAMPLES + EXIT_STATUS + INSTANCES_EXIT_STATUS
+    parser.usage = (
+        "%(prog)s NET (PROPERTY | --ball CENTER --epsilon E --label K) [options]\n"
+        "       %(prog)s --instances FILE [options]"
+    )
+    parser.add_argument("network", metavar="NET", type=Path, nargs="?", help="ONNX file, plain or .gz")
     parser.add_argument(
         "property",
         metavar="PROPERTY",
@@ -201,6 +210,8 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
 
     _add_ball(parser, "an ε-ball in place of PROPERTY")
+
+    _add_instances(parser)
 
     how = parser.add_argument_group("how")
     for name, kind, available, default in (
@@ -221,7 +232,9 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help="run auto_LiRPA beside the native engine; an error where both cannot be right",
     )
     how.add_argument("--ranks", metavar="P", type=whole, default=1, help="processes of the job (default: 1)")
-    how.add_argument("--timeout", metavar="S", type=real, default=300.0, help="seconds (default: 300)")
+    how.add_argument(
+        "--timeout", metavar="S", type=real, help="seconds (default: 300, or as the instances file says)"
+    )
     how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")
     how.add_argument(
         "--batch", metavar="D", type=whole, help="domains that complete bounds together (default: by memory)"
@@ -243,6 +256,25 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
     )
     out.add_argument("--csv", metavar="DIR", type=Path, help="one CSV a table")
     out.add_argument("--report", metavar="DIR", type=Path, help="HTML page, pictures and CSV")
+    out.add_argument(
+        "--vnncomp", metavar="FILE", type=Path, help="VNN-COMP's result file, with the counterexample"
+    )
+
+
+def _add_instances(parser: argparse.ArgumentParser) -> None:
+    many = parser.add_argument_group("a whole benchmark in place of NET and PROPERTY")
+    many.add_argument(
+        "--instances",
+        metavar="FILE",
+        type=Path,
+        help="VNN-COMP's instances.csv: network, property, seconds; all run in one warm process",
+    )
+    many.add_argument(
+        "--results",
+        metavar="FILE",
+        type=Path,
+        help="CSV with a row an instance; a run goes on from the rows there (default: NAME_results.csv here)",
+    )
 
 
 def _add_ball(parser: argparse.ArgumentParser, title: str) -> None:

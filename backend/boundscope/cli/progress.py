@@ -56,6 +56,13 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         if self._display is not None:
             self._say(text)
 
+    def above(self, text: str, style: str = "") -> None:
+        """A line of standard output; above the live line where both are on a terminal."""
+        if self._display is None or not sys.stdout.isatty():
+            print(text, flush=True)
+        else:
+            self._display.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
     def _say(self, text: str) -> None:
         if self._display is None:
             complain(text)

@@ -37,17 +37,19 @@ def document(result: VerifyResult | VariabilityResult) -> dict[str, Any]:
     return fields
 
 
-def json_text(result: VerifyResult | VariabilityResult) -> str:
-    return msgspec.json.format(msgspec.json.encode(document(result)), indent=2).decode() + "\n"
-
-
 def write_json(result: VerifyResult | VariabilityResult, target: str) -> None:
     """Write to a file, or to standard output for "-"."""
+    write_document(document(result), target)
+
+
+def write_document(fields: dict[str, Any], target: str) -> None:
+    """The same, for a document that is made already."""
+    text = msgspec.json.format(msgspec.json.encode(fields), indent=2).decode() + "\n"
     if target == "-":
-        sys.stdout.write(json_text(result))
+        sys.stdout.write(text)
         return
     try:
-        Path(target).write_text(json_text(result), encoding="utf-8")
+        Path(target).write_text(text, encoding="utf-8")
     except OSError as error:
         raise BoundscopeError(f"--json {target} cannot be written: {error.strerror}") from None
 

@@ -25,13 +25,19 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
+from boundscope.vnncomp import result_text
 from boundscope.worker.files import JobFiles
 
+DEFAULT_TIMEOUT_S = 300.0
 _BALL_ONLY = ("epsilon", "norm", "label", "clip", "mean", "std")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status by verdict; a foreseeable failure is the verdict `error`, also in the JSON."""
+    if arguments.instances is not None:
+        from boundscope.cli.instances import run as run_instances
+
+        return run_instances(arguments)
     check_options(arguments)
     prepare_outputs(arguments)
     files = JobFiles(network=arguments.network, property=arguments.ball or arguments.property)
@@ -47,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     except BoundscopeError as error:
         if arguments.json is not None:
             results.write_json(failed(str(error)), arguments.json)
+        if arguments.vnncomp is not None:
+            write_vnncomp(failed(str(error)), arguments.vnncomp)
         raise
     write(outcome, files, arguments)
     return outcome.result.verdict.exit_code
@@ -54,6 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 def check_options(arguments: argparse.Namespace) -> None:
     """UsageError for options that do not go together."""
+    if arguments.results is not None:
+        raise UsageError("--results goes with --instances")
+    if arguments.network is None:
+        raise UsageError("give NET and PROPERTY, or a whole benchmark: --instances FILE")
     check_ball(arguments)
     if arguments.ball is None and arguments.property is None:
         daemon = arguments.daemon
@@ -92,11 +104,16 @@ def prepare_outputs(arguments: argparse.Namespace) -> None:
         except OSError as error:
             raise UsageError(f"--{option} {folder} cannot be made a folder: {error.strerror}") from None
     if arguments.json not in (None, "-"):
-        target = Path(arguments.json)
-        if target.is_dir():
-            raise UsageError(f"--json {target} is a folder; name a file, or - for standard output")
-        if not os.access(target if target.exists() else target.parent, os.W_OK):
-            raise UsageError(f"--json {target} cannot be written; name a file in a folder that exists")
+        _check_target("--json", Path(arguments.json), ", or - for standard output")
+    if getattr(arguments, "vnncomp", None) is not None:
+        _check_target("--vnncomp", arguments.vnncomp)
+
+
+def _check_target(option: str, target: Path, otherwise: str = "") -> None:
+    if target.is_dir():
+        raise UsageError(f"{option} {target} is a folder; name a file{otherwise}")
+    if not os.access(target if target.exists() else target.parent, os.W_OK):
+        raise UsageError(f"{option} {target} cannot be written; name a file in a folder that exists")
 
 
 def read_job(arguments: argparse.Namespace) -> VerifyJob:
@@ -110,7 +127,7 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         ranks=arguments.ranks,
         arithmetic=arguments.arithmetic,
         precision=arguments.precision,
-        timeout_s=arguments.timeout,
+        timeout_s=DEFAULT_TIMEOUT_S if arguments.timeout is None else arguments.timeout,
         seed=arguments.seed,
         chunk_rows=arguments.chunk_rows,
         memory_budget_bytes=arguments.memory_budget.bytes,
@@ -169,6 +186,8 @@ def write(outcome: Outcome, files: JobFiles, arguments: argparse.Namespace) -> N
         results.print_summary(result, outcome.record)
     if arguments.json is not None:
         results.write_json(result, arguments.json)
+    if arguments.vnncomp is not None:
+        write_vnncomp(result, arguments.vnncomp)
     if arguments.csv is not None:
         results.write_csv(outcome.record.tables(), arguments.csv)
     if arguments.report is not None:
@@ -177,3 +196,11 @@ def write(outcome: Outcome, files: JobFiles, arguments: argparse.Namespace) -> N
         written = write_report(outcome.record, outcome.info, arguments.report)
         if arguments.json != "-":
             print(f"{'report':<16}{written[0]}")
+
+
+def write_vnncomp(result: VerifyResult, target: Path) -> None:
+    """The result file of VNN-COMP."""
+    try:
+        target.write_text(result_text(result.verdict, result.counterexample), encoding="utf-8")
+    except OSError as error:
+        raise BoundscopeError(f"--vnncomp {target} cannot be written: {error.strerror}") from None

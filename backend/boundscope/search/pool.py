@@ -1,0 +1,621 @@
+"""The domains of branch and bound that wait: a best-first pool in bounded memory that goes on on disk.
+
+Domains are rows of arrays, one array a column; there is no Python object per domain. Where memory is used up, the
+least urgent half of it is written to disk in sorted runs, which come back in the order of their turn: what is taken
+does not depend on the limit.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from boundscope.errors import BoundError, BoundscopeError
+from boundscope.search import pool_disk
+from boundscope.search.pool_disk import (
+    LENGTH,
+    NUMBER,
+    PRIORITY,
+    URGENCY,
+    Layout,
+    Rows,
+    Segment,
+    SegmentImage,
+    SpillFolder,
+    write_segment,
+)
+from boundscope.search.pool_order import KEY_BYTES, Floats, Keys, TurnQueue
+
+SEGMENT_BYTES = 32 << 20
+FETCH_BYTES = 256 << 10  # read back at a time at least
+LEAST_CAPACITY = 64
+# What a domain takes beside its columns: its key, with as much room again, its slot and its length.
+_OVERHEAD_BYTES = 2 * KEY_BYTES + 16
+
+Mask = NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What one column holds of every domain: an array of `shape`.
+
+    Where it `grows`, axis 0 of `shape` is as long as each batch needs, and `shape[0]` says nothing. Whatever is shorter
+    is padded with `fill`, and trailing entries that are nothing but `fill` are padding. All growing columns of a domain
+    have one common length.
+    """
+
+    dtype: Any
+    shape: tuple[int, ...] = ()
+    grows: bool = False
+    fill: int | float = 0
+
+    def shape_of(self, depth: int) -> tuple[int, ...]:
+        return (depth, *self.shape[1:]) if self.grows else self.shape
+
+    def layout(self, depth: int) -> Layout:
+        return Layout(np.dtype(self.dtype), self.shape_of(depth))
+
+
+class _Image(msgspec.Struct, frozen=True):
+    """The head of a saved pool; blocks of rows that were in memory follow it."""
+
+    order: Literal["best", "depth"]
+    columns: dict[str, tuple[str, tuple[int, ...], bool, int | float]]
+    number: int
+    pushes: int
+    blocks: tuple[tuple[int, int], ...]  # rows and depth of each
+    segments: tuple[SegmentImage, ...]
+
+
+class DomainPool:
+    """Domains with the priorities by which they wait.
+
+    Order "best" takes the smallest priority first; "depth" takes the newest push first, and of that the smallest
+    priority. Ties go by age, the older first. `limit_bytes` is for everything in memory (None: no limit); `folder` is
+    where a private folder for the rest is made (None: where temporary files go).
+
+    Methods that may write to disk raise OutOfMemoryError where that is full; the pool is then as it was before.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        *,
+        limit_bytes: int | None,
+        folder: Path | None = None,
+        order: Literal["best", "depth"] = "best",
+    ) -> None:
+        if wrong := [name for name in columns if name.startswith(".")]:
+            raise ValueError(f"names with a dot are of the pool's own columns: {', '.join(wrong)}")
+        self.columns = dict(columns)
+        self.order = order
+        self.limit_bytes = limit_bytes
+        self._stored = dict(columns)
+        self._growing = [name for name, column in columns.items() if column.grows]
+        if self._growing:
+            self._stored[LENGTH] = Column(np.int32)
+        if order == "depth":
+            self._stored[PRIORITY] = Column(np.float64)
+        self._depth = 0  # rows of growing columns in memory
+        self._arrays: Rows = {
+            name: np.empty((0, *column.shape_of(0)), column.dtype) for name, column in self._stored.items()
+        }
+        self._capacity = 0
+        self._free = np.empty(0, np.int64)  # slots, of which the first `_free_count` are free
+        self._free_count = 0
+        self._queue = TurnQueue()
+        self._segments: list[Segment] = []
+        self._spill = SpillFolder(folder)
+        self._number = 0  # of the next domain
+        self._pushes = 0
+
+    # ------------------------------------------------------------ what there is
+
+    def __len__(self) -> int:
+        return len(self._queue) + sum(len(segment) for segment in self._segments)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held in memory."""
+        return sum(array.nbytes for array in self._arrays.values()) + self._free.nbytes + self._queue.nbytes
+
+    @property
+    def disk_bytes(self) -> int:
+        return sum(segment.nbytes for segment in self._segments)
+
+    def least(self) -> float | None:
+        """The smallest priority of all that wait, in memory and on disk; None for an empty pool."""
+        found = [segment.least for segment in self._segments]
+        if self.order == "depth":
+            if len(self._queue):
+                found.append(float(self._arrays[PRIORITY][self._queue.slots()].min()))
+        elif (first := self._queue.first()) is not None:
+            found.append(first[0])
+        return min(found, default=None)
+
+    # ------------------------------------------------------------ in
+
+    def push(self, batch: Mapping[str, ArrayLike], priority: ArrayLike) -> None:
+        """Add domains: of each column [D, *shape], and their priorities [D].
+
+        Raises:
+            BoundError: a priority is NaN.
+            OutOfMemoryError: the disk is full; none of the batch was taken.
+        """
+        priorities = np.asarray(priority, np.float64)
+        rows = self._checked(batch, priorities)
+        if not len(priorities):
+            return
+        urgency = priorities
+        if self.order == "depth":
+            first = np.argsort(priorities, kind="stable")
+            rows = {name: array[first] for name, array in rows.items()}
+            rows[PRIORITY] = priorities[first]
+            urgency = np.full(len(priorities), -float(self._pushes))
+        numbers = np.arange(self._number, self._number + len(priorities))
+        self._insert(rows, urgency, numbers)
+        self._number += len(priorities)
+        self._pushes += 1
+
+    def _checked(self, batch: Mapping[str, ArrayLike], priority: Floats) -> Rows:
+        """The batch as arrays, with growing columns trimmed to the longest."""
+        if priority.ndim != 1:
+            raise ValueError(f"priorities have shape {priority.shape}, not [domains]")
+        if bad := int(np.isnan(priority).sum()):
+            raise BoundError(f"{bad} of the bounds of {len(priority)} domains are NaN")
+        if batch.keys() != self.columns.keys():
+            raise ValueError(f"a batch has columns {sorted(batch)}; the pool has {sorted(self.columns)}")
+        rows: Rows = {}
+        for name, column in self.columns.items():
+            array = rows[name] = np.asarray(batch[name])
+            depth = array.shape[1] if column.grows and array.ndim > 1 else 0
+            if array.shape != (len(priority), *column.shape_of(depth)) or array.dtype != column.dtype:
+                raise ValueError(
+                    f"column {name!r} of a batch is {array.dtype} {array.shape}; it should be "
+                    f"{np.dtype(column.dtype)} [{len(priority)}, {', '.join(map(str, column.shape_of(depth)))}]"
+                )
+        if self._growing:
+            lengths = [_lengths(rows[name], self.columns[name].fill) for name in self._growing]
+            rows[LENGTH] = np.maximum.reduce(lengths)
+        return rows
+
+    def _insert(self, rows: Rows, urgency: Floats, number: NDArray[np.int64]) -> None:
+        """Put rows where there is room for them: in memory, or all of them on disk."""
+        count = len(urgency)
+        depth = int(rows[LENGTH].max()) if self._growing and count else 0
+        if depth > self._depth:
+            self._deepen(depth)
+        most = self._most(self._depth)
+        if len(self._queue) + count > most and count > most // 2:
+            keys = Keys(urgency, number, np.arange(count)).sorted()
+            padded = {name: self._padded(name, array, depth) for name, array in rows.items()}
+            self._segments += self._written(keys, padded, depth)
+            return
+        self._make_room(count)
+        self._place(rows, urgency, number)
+
+    def _place(self, rows: Rows, urgency: Floats, number: NDArray[np.int64]) -> None:
+        """Put rows into free slots, of which there are enough."""
+        count = len(urgency)
+        slots = self._free[self._free_count - count : self._free_count].copy()
+        self._free_count -= count
+        for name, array in rows.items():
+            if self._stored[name].grows:
+                depth = min(array.shape[1], self._depth)
+                self._arrays[name][slots, :depth] = array[:, :depth]
+                self._arrays[name][slots, depth:] = self._stored[name].fill
+            else:
+                self._arrays[name][slots] = array
+        self._queue.push(Keys(urgency, number, slots))
+
+    def _padded(self, name: str, array: NDArray[Any], depth: int) -> NDArray[Any]:
+        """[n, depth, …] of a growing column; others as they are."""
+        column = self._stored[name]
+        if not column.grows or array.shape[1] == depth:
+            return array
+        padded = np.full((len(array), *column.shape_of(depth)), column.fill, column.dtype)
+        shared = min(depth, array.shape[1])
+        padded[:, :shared] = array[:, :shared]
+        return padded
+
+    # ------------------------------------------------------------ room in memory
+
+    def _row_bytes(self, depth: int) -> int:
+        return _OVERHEAD_BYTES + sum(column.layout(depth).row_bytes for column in self._stored.values())
+
+    def _most(self, depth: int) -> int:
+        """Rows that memory may hold."""
+        if self.limit_bytes is None:
+            return sys.maxsize
+        return max(1, self.limit_bytes // self._row_bytes(depth))
+
+    def _make_room(self, count: int) -> None:
+        """Have `count` free slots, at most half of what memory may hold where it is full."""
+        most = self._most(self._depth)
+        if len(self._queue) + count > most:
+            self._evict(min(most // 2, most - count))
+        if self._free_count < count:
+            self._grow(min(most, max(2 * self._capacity, len(self._queue) + count, LEAST_CAPACITY)))
+
+    def _grow(self, capacity: int) -> None:
+        for name, array in self._arrays.items():
+            # In place (where the system can, without a second copy); nobody else holds these arrays.
+            array.resize((capacity, *array.shape[1:]), refcheck=False)
+            self._arrays[name] = array
+        free = np.empty(capacity, np.int64)
+        free[: self._free_count] = self._free[: self._free_count]
+        added = capacity - self._capacity
+        free[self._free_count : self._free_count + added] = np.arange(capacity - 1, self._capacity - 1, -1)
+        self._free, self._free_count, self._capacity = free, self._free_count + added, capacity
+
+    def _deepen(self, needed: int) -> None:
+        """Give growing columns more rows, packing all domains closely together."""
+        depth = max(needed, self._depth + self._depth // 2, 4)
+        most = self._most(depth)
+        if len(self._queue) > most // 2:
+            self._evict(most // 2)
+        keys = self._queue.all_sorted()
+        capacity = max(len(keys), min(self._capacity, most))
+        for name, column in self._stored.items():
+            old = self._arrays.pop(name)
+            new = np.empty((capacity, *column.shape_of(depth)), column.dtype)
+            if column.grows:
+                new[: len(keys), : self._depth] = old[keys.slot]
+                new[: len(keys), self._depth :] = column.fill
+            else:
+                new[: len(keys)] = old[keys.slot]
+            self._arrays[name] = new
+            del old
+        self._queue.reset(Keys(keys.urgency, keys.number, np.arange(len(keys))))
+        self._free = np.arange(capacity - 1, -1, -1)
+        self._free_count, self._capacity, self._depth = capacity - len(keys), capacity, depth
+
+    def _release(self, slots: NDArray[np.int64]) -> None:
+        self._free[self._free_count : self._free_count + len(slots)] = slots
+        self._free_count += len(slots)
+
+    def _evict(self, keep: int) -> None:
+        """Write all but the `keep` most urgent domains in memory to disk."""
+        keys = self._queue.all_sorted()
+        if len(keys) <= keep:
+            return
+        leaving = keys[keep:]
+        depth = int(self._arrays[LENGTH][leaving.slot].max()) if self._growing else 0
+        self._segments += self._written(leaving, self._arrays, depth)
+        self._queue.reset(keys[:keep])
+        self._release(leaving.slot)
+
+    def _written(self, keys: Keys, arrays: Rows, depth: int) -> list[Segment]:
+        """Write the rows that sorted keys point at, whole or not at all."""
+        step = max(1, SEGMENT_BYTES // self._row_bytes(depth))
+        done: list[Segment] = []
+        try:
+            for begin in range(0, len(keys), step):
+                part = keys[begin : begin + step]
+                columns = self._file_columns(part, arrays, depth)
+                done.append(write_segment(self._spill.new_path(), len(part), depth, columns))
+        except BaseException:
+            for segment in done:
+                segment.path.unlink(missing_ok=True)
+            raise
+        return done
+
+    def _file_columns(self, keys: Keys, arrays: Rows, depth: int) -> dict[str, pool_disk.Column]:
+        def of(name: str) -> Callable[[int, int], NDArray[Any]]:
+            array, grows = arrays[name], self._stored[name].grows
+            if grows:
+                return lambda begin, end: array[keys.slot[begin:end], :depth]
+            return lambda begin, end: array[keys.slot[begin:end]]
+
+        columns = {
+            URGENCY: pool_disk.Column(Layout(np.dtype(np.float64), ()), lambda b, e: keys.urgency[b:e]),
+            NUMBER: pool_disk.Column(Layout(np.dtype(np.int64), ()), lambda b, e: keys.number[b:e]),
+        }
+        for name, column in self._stored.items():
+            columns[name] = pool_disk.Column(column.layout(depth), of(name))
+        return columns
+
+    # ------------------------------------------------------------ out
+
+    def pop(self, count: int) -> tuple[dict[str, NDArray[Any]], Floats]:
+        """Remove the next domains, at most `count`, in order; growing columns are as long as the longest of them.
+
+        It gives fewer where the pool holds fewer, or where the disk is full when others should come back from it;
+        the error is raised once there is nothing else to give.
+        """
+        parts: list[tuple[Rows, Floats]] = []
+        left = count
+        while left > 0:
+            nearest = min(self._segments, key=lambda segment: segment.first, default=None)
+            keys = self._queue.take(left, None if nearest is None else nearest.first)
+            if len(keys):
+                parts.append(self._given(keys))
+                left -= len(keys)
+            elif nearest is None:
+                break
+            else:
+                try:
+                    self._fetch(left)
+                except BoundscopeError:
+                    if not parts:
+                        raise
+                    break
+        return self._joined(parts)
+
+    def _given(self, keys: Keys) -> tuple[Rows, Floats]:
+        """Copies of rows, whose slots are free from now on."""
+        length = int(self._arrays[LENGTH][keys.slot].max()) if self._growing else 0
+        rows = {
+            name: array[keys.slot, :length] if self._stored[name].grows else array.take(keys.slot, axis=0)
+            for name, array in self._arrays.items()
+        }
+        self._release(keys.slot)
+        priority = rows.pop(PRIORITY) if self.order == "depth" else keys.urgency.copy()
+        rows.pop(LENGTH, None)
+        return rows, priority
+
+    def _joined(self, parts: list[tuple[Rows, Floats]]) -> tuple[Rows, Floats]:
+        if len(parts) == 1:
+            return parts[0]
+        if not parts:
+            return {
+                name: np.empty((0, *c.shape_of(0)), c.dtype) for name, c in self.columns.items()
+            }, np.empty(0)
+        depth = 0
+        if self._growing:
+            depth = max(rows[self._growing[0]].shape[1] for rows, _ in parts)
+        joined = {
+            name: np.concatenate([self._padded(name, rows[name], depth) for rows, _ in parts])
+            for name in self.columns
+        }
+        return joined, np.concatenate([priority for _, priority in parts])
+
+    def _fetch(self, wanted: int) -> None:
+        """Bring back the next rows of the segment whose turn is next."""
+        most = self._most(self._depth)
+        count = max(1, min(max(wanted, FETCH_BYTES // self._row_bytes(self._depth)), most // 2))
+        self._make_room(count)
+        segment = min(self._segments, key=lambda one: one.first)
+        count = min(count, len(segment))
+        rows = segment.read(0, count)
+        urgency, number = rows.pop(URGENCY), rows.pop(NUMBER)
+        if count < len(segment):
+            segment.advance(count)
+        else:
+            self._segments.remove(segment)
+            segment.path.unlink(missing_ok=True)
+        self._place(rows, urgency, number)
+
+    # ------------------------------------------------------------ what is settled elsewhere
+
+    def filter(self, column: str, values: ArrayLike) -> int:
+        """Drop the domains whose value in this column (whole numbers, one a domain) is one of `values`; how many."""
+        settled = np.unique(np.asarray(values))
+        known = frozenset(settled.tolist())
+        before = len(self)
+        slots = self._queue.slots()
+        self._keep_in_memory(slots, ~np.isin(self._arrays[column][slots], settled))
+        for segment in list(self._segments):
+            there = segment.values.get(column)
+            if there is None:
+                kept = ~np.isin(segment.read(0, len(segment), (column,))[column], settled)
+            elif there <= known:
+                kept = np.zeros(len(segment), np.bool_)
+            elif there & known:
+                kept = ~np.isin(segment.read(0, len(segment), (column,))[column], settled)
+            else:
+                continue
+            self._keep_on_disk(segment, kept)
+        return before - len(self)
+
+    def drop(self, keep: Callable[[Mapping[str, NDArray[Any]], Floats], Mask]) -> int:
+        """Drop the domains that `keep(columns, priority)`, asked of some at a time, does not mark; how many went."""
+        before = len(self)
+        keys = self._queue.all_sorted()
+        step = max(1, pool_disk.SLICE_BYTES // self._row_bytes(self._depth))
+        marks = [
+            self._asked(keep, {n: a[part.slot] for n, a in self._arrays.items()}, part.urgency)
+            for part in (keys[begin : begin + step] for begin in range(0, len(keys), step))
+        ]
+        if marks:
+            self._keep_in_memory(keys.slot, np.concatenate(marks))
+        for segment in list(self._segments):
+            rows = segment.read(0, len(segment))
+            self._keep_on_disk(segment, self._asked(keep, rows, rows[URGENCY]))
+        return before - len(self)
+
+    def _asked(
+        self, keep: Callable[[Mapping[str, NDArray[Any]], Floats], Mask], rows: Rows, urgency: Floats
+    ) -> Mask:
+        priority = rows[PRIORITY] if self.order == "depth" else urgency
+        mark = np.asarray(keep({name: rows[name] for name in self.columns}, priority))
+        if mark.dtype != np.bool_ or mark.shape != priority.shape:
+            raise ValueError(f"marks are {mark.dtype} {mark.shape}, not bool [{len(priority)}]")
+        return mark
+
+    def _keep_in_memory(self, slots: NDArray[np.int64], kept: Mask) -> None:
+        if kept.all():
+            return
+        marked = np.zeros(self._capacity, np.bool_)
+        marked[slots[kept]] = True
+        keys = self._queue.all_sorted()
+        self._queue.reset(keys[marked[keys.slot]])
+        self._release(slots[~kept])
+
+    def _keep_on_disk(self, segment: Segment, kept: Mask) -> None:
+        """Segments are never changed (a checkpoint may share them): one that loses rows is written anew."""
+        if kept.all():
+            return
+        replacement: list[Segment] = []
+        if kept.any():
+            rows = segment.read(0, len(segment))
+            at = np.flatnonzero(kept)
+            keys = Keys(rows.pop(URGENCY)[at], rows.pop(NUMBER)[at], at)
+            replacement = self._written(keys, rows, segment.depth)
+        place = self._segments.index(segment)
+        self._segments[place : place + 1] = replacement
+        segment.path.unlink(missing_ok=True)
+
+    # ------------------------------------------------------------ saving
+
+    def save(self, file: IO[bytes], beside: Path) -> frozenset[str]:
+        """Write the pool to a binary file; runs on disk are linked into the folder `beside` (made where it is needed),
+        not copied. Gives their names there, which the saved pool needs.
+
+        Raises:
+            OSError: the disk is full or failing.
+        """
+        keys = self._queue.all_sorted()
+        step = max(1, pool_disk.SLICE_BYTES // self._row_bytes(self._depth))
+        parts = [keys[begin : begin + step] for begin in range(0, len(keys), step)]
+        depths = [int(self._arrays[LENGTH][part.slot].max()) if self._growing else 0 for part in parts]
+        image = _Image(
+            order=self.order,
+            columns={
+                name: (np.dtype(c.dtype).str, c.shape, c.grows, c.fill) for name, c in self.columns.items()
+            },
+            number=self._number,
+            pushes=self._pushes,
+            blocks=tuple((len(part), depth) for part, depth in zip(parts, depths, strict=True)),
+            segments=tuple(segment.image for segment in self._segments),
+        )
+        head = msgspec.msgpack.encode(image)
+        file.write(len(head).to_bytes(8, "little") + head)
+        for part, depth in zip(parts, depths, strict=True):
+            for column in self._file_columns(part, self._arrays, depth).values():
+                for array in column.parts(len(part)):
+                    file.write(array.tobytes())
+        if self._segments:
+            beside.mkdir(exist_ok=True)
+        for segment in self._segments:
+            segment.sync()
+            _link(segment.path, beside / segment.path.name)
+        return frozenset(segment.path.name for segment in self._segments)
+
+    @classmethod
+    def load(
+        cls, file: IO[bytes], beside: Path, *, limit_bytes: int | None, folder: Path | None = None
+    ) -> DomainPool:
+        """A saved pool, under any limit.
+
+        Raises:
+            ValueError: the file is damaged, or a run that it needs is missing or damaged; with what is wrong.
+            OutOfMemoryError: the disk is full.
+        """
+        try:
+            image = msgspec.msgpack.decode(
+                _exactly(file, int.from_bytes(_exactly(file, 8), "little")), type=_Image
+            )
+        except msgspec.DecodeError as error:
+            raise ValueError(f"the head of a pool cannot be read: {error}") from error
+        columns = {
+            name: Column(np.dtype(dtype), tuple(shape), grows, fill)
+            for name, (dtype, shape, grows, fill) in image.columns.items()
+        }
+        pool = cls(columns, limit_bytes=limit_bytes, folder=folder, order=image.order)
+        pool._number, pool._pushes = image.number, image.pushes
+        try:
+            for rows, depth in image.blocks:
+                pool._load_block(file, rows, depth)
+            for segment in image.segments:
+                pool._adopt(segment, beside)
+        except BaseException:
+            pool.close()
+            raise
+        return pool
+
+    def _layouts(self, depth: int) -> dict[str, Layout]:
+        keys = {URGENCY: Layout(np.dtype(np.float64), ()), NUMBER: Layout(np.dtype(np.int64), ())}
+        return keys | {name: column.layout(depth) for name, column in self._stored.items()}
+
+    def _load_block(self, file: IO[bytes], count: int, depth: int) -> None:
+        rows = {
+            name: np.frombuffer(_exactly(file, count * layout.row_bytes), layout.dtype).reshape(
+                (count, *layout.shape)
+            )
+            for name, layout in self._layouts(depth).items()
+        }
+        self._insert(rows, rows.pop(URGENCY), rows.pop(NUMBER))
+
+    def _adopt(self, image: SegmentImage, beside: Path) -> None:
+        source = beside / image.name
+        if image.depth > self._depth:
+            self._deepen(image.depth)
+        segment = Segment(
+            path=self._spill.new_path().with_name(image.name),
+            rows=image.rows,
+            depth=image.depth,
+            layouts=self._layouts(image.depth),
+            crc32=image.crc32,
+            first=image.first,
+            least=image.least,
+            start=image.start,
+            synced=True,
+        )
+        try:
+            damaged = source.stat().st_size != segment.nbytes or pool_disk.crc_of(source) != image.crc32
+            if not damaged:
+                _link(source, segment.path)
+        except OSError as error:
+            raise ValueError(
+                f"{source}, which belongs to it, cannot be read: {error.strerror or error}"
+            ) from error
+        if damaged:
+            raise ValueError(f"{source}, which belongs to it, is damaged")
+        self._segments.append(segment)
+
+    # ------------------------------------------------------------ the end
+
+    def close(self) -> None:
+        """Give everything back, on disk too."""
+        self._spill.close()
+        self._segments = []
+        self._queue = TurnQueue()
+        self._arrays = {name: array[:0].copy() for name, array in self._arrays.items()}
+        self._free, self._free_count, self._capacity = np.empty(0, np.int64), 0, 0
+
+    def __enter__(self) -> DomainPool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _lengths(array: NDArray[Any], fill: int | float) -> NDArray[np.int32]:
+    """[D] of [D, w, …]: where the padding begins."""
+    count, width = array.shape[:2]
+    same = np.isnan(array) if fill != fill else array == fill
+    holds = ~same.all(axis=tuple(range(2, array.ndim)))
+    last = width - np.argmax(holds[:, ::-1], axis=1) if width else np.zeros(count, np.int64)
+    return np.where(holds.any(axis=1), last, 0).astype(np.int32)
+
+
+def _link(source: Path, target: Path) -> None:
+    """One file under a second name; a copy where the file system cannot."""
+    if target.exists():
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        with target.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def _exactly(file: IO[bytes], count: int) -> bytes:
+    data = file.read(count)
+    if len(data) != count:
+        raise ValueError("it ends too early")
+    return data

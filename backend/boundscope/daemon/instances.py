@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from boundscope.daemon.overtime import GRACE_S, Overtime
+from boundscope.daemon import overtime
 from boundscope.protocol import (
     Event,
     InstanceResult,
@@ -17,12 +17,12 @@ from boundscope.protocol import (
 
 
 @dataclass
-class InstanceWatch(Overtime):
+class InstanceWatch(overtime.Overtime):
     """`next` is the instance after those that have ended, which `tally` counts; `began_s` is when it began."""
 
     next: int = 0
     tally: Tally = field(default_factory=Tally)
-    overtime: bool = False
+    late: bool = False  # its process was ended because it did not keep its time limit
 
     @property
     def benchmark(self) -> InstancesJob:
@@ -47,18 +47,18 @@ class InstanceWatch(Overtime):
         """Whether the instance under way has not kept its time limit, with the grace that a step is given."""
         if self.began_s is None or self.held:
             return False
-        return now - self.began_s > self.benchmark.instances[self.next].timeout_s + GRACE_S
+        return now - self.began_s > self.benchmark.instances[self.next].timeout_s + overtime.GRACE_S
 
     def end(self, cause: str, now: float, *, out_of_memory: bool) -> InstanceResult:
         """The row of the instance whose process has ended; the next one is then the next."""
         assert self.began_s is not None, "no instance is under way"
         instance = self.benchmark.instances[self.next]
         verdict = Verdict.OUT_OF_MEMORY if out_of_memory else Verdict.ERROR
-        if self.overtime:
+        if self.late:
             verdict = Verdict.TIMEOUT
             cause = (
                 f"the time limit of {instance.timeout_s:g} s passed within a computation that "
-                f"cannot be interrupted; its process was ended {GRACE_S:g} s later"
+                f"cannot be interrupted; its process was ended {overtime.GRACE_S:g} s later"
             )
         row = InstanceResult(
             number=self.next,
@@ -68,6 +68,6 @@ class InstanceWatch(Overtime):
             reason=cause,
             seconds=now - self.began_s,
         )
-        self.overtime = False
+        self.late = False
         self.hear(row, now)
         return row

@@ -361,7 +361,7 @@ class JobRun:
     def _end_overtime(self, now: float) -> None:
         """End a job that does not keep its time limit; its result is a timeout, unless rank 0 has given one."""
         if self._instances is not None:
-            self._instances.overtime = True
+            self._instances.late = True
         elif self.witness.result is None:
             alive = [number for number, rank in self._ranks.items() if rank.mark and rank.mark.alive]
             self.witness.result = self._overtime.result(alive or self._ranks, now)

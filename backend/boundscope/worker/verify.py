@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -50,6 +51,7 @@ from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases, S
 from boundscope.worker.files import JobFiles
 from boundscope.worker.proof import Proof
 from boundscope.worker.summary import network_summary
+from boundscope.worker.unforeseen import unforeseen
 from boundscope.worker.versions import versions
 from boundscope.worker.witness import Witnesses
 
@@ -123,6 +125,12 @@ class _VerifyRun:
             return Outcome(Verdict.UNKNOWN, str(error))
         except BoundscopeError as error:
             return Outcome(Verdict.ERROR, str(error))
+        except Exception as error:  # the edge of a job: what nobody foresaw is told, and no verdict
+            if self.ranks.size > 1:
+                raise  # the other ranks wait for this one, and only its end frees them
+            self.monitor.log(traceback.format_exc(), "debug")
+            memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+            return Outcome(Verdict.OUT_OF_MEMORY if memory else Verdict.ERROR, unforeseen(error))
 
     def _peaks(self) -> tuple[RankMemory, ...]:
         return tuple(self.ranks.gather(self.ledger.peaks(self.ranks.rank)))

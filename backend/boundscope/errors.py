@@ -53,3 +53,7 @@ class DaemonError(BoundscopeError):
 
 class StoreError(BoundscopeError):
     """The daemon's store cannot be opened or is inconsistent."""
+
+
+class CheckpointError(BoundscopeError):
+    """A search's state that cannot be written or read, is in use, or belongs to another job; names the file."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 
+from boundscope.errors import DeadlineError
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
     GapPoint,
@@ -18,7 +20,7 @@ from boundscope.protocol import (
     VerifyResult,
 )
 
-QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF = range(8)
+QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF, IN_STEP, TO_THE_LIMIT = range(10)
 FLOOD_POINTS = 6000
 FLOOD_LINES = 60
 
@@ -52,6 +54,19 @@ def run(job: VerifyJob, files: object, monitor: Monitor, ranks: object) -> Verif
             monitor.emit(GapPoint(elapsed_s=0.0, case=0, clause=1, lower=0.25, upper=2.0))
             while True:
                 time.sleep(0.1)
+        case 8:
+            while True:
+                monitor.check()
+                ranks.barrier()  # type: ignore[attr-defined]
+                monitor.emit(Progress(stage="in step", done=0, total=0))
+                time.sleep(0.02)
+        case 9:
+            with suppress(DeadlineError):
+                while True:
+                    monitor.check()
+                    monitor.emit(Progress(stage="waiting", done=0, total=0))
+                    time.sleep(0.02)
+            return result(f"{monitor.elapsed_s}")
     return result(f"rank {rank}")
 
 

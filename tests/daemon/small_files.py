@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -40,4 +41,28 @@ def write_property(path: Path, *, inputs: int = 2, threshold: float = 100.0) -> 
         lines += [f"(assert (>= X_{i} -1.0))", f"(assert (<= X_{i} 1.0))"]
     lines.append(f"(assert (>= Y_0 {threshold}))")
     path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def write_wide_network(path: Path, width: int, layers: int, inputs: int = 2) -> Path:
+    """ReLU layers of `width` neurons between two inputs and two outputs: bounding them takes a while."""
+    numbers = np.random.default_rng(1)
+    sizes = [inputs, *[width] * layers, 2]
+    nodes, weights, last = [], [], "x"
+    for number, shape in enumerate(pairwise(sizes)):
+        array = numbers.normal(0, shape[0] ** -0.5, shape).astype(np.float32)
+        weights.append(numpy_helper.from_array(array, f"w{number}"))
+        nodes.append(helper.make_node("MatMul", [last, f"w{number}"], [f"h{number}"], name=f"layer{number}"))
+        last = f"h{number}"
+        if number < layers:
+            nodes.append(helper.make_node("Relu", [last], [f"a{number}"], name=f"kink{number}"))
+            last = f"a{number}"
+    graph = helper.make_graph(
+        nodes,
+        "wide",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, inputs])],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, [1, 2])],
+        weights,
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return path

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -236,23 +236,13 @@ def title_of(job: InstancesJob) -> str:
 # ---------------------------------------------------------------- what is written
 
 
-def document(result: InstancesResult, rows: Sequence[InstanceResult]) -> dict[str, Any]:
-    """What `--json` writes: the fields of the end, and the rows."""
-    fields: dict[str, Any] = msgspec.to_builtins(result)
-    del fields["type"]
-    fields["instances"] = [msgspec.to_builtins(row) for row in rows]
-    for row in fields["instances"]:
-        del row["type"]
-    return fields
-
-
 def _write(begin: _Begin, result: InstancesResult, live: _Live) -> None:
     arguments, record = begin.arguments, live.recorder.record
     if arguments.json != "-":
         print_summary(result, begin.file, begin.job)
     if arguments.json is not None:
         rows = [row for _, row in sorted(record.instances.items())]
-        results.write_document(document(result, rows), arguments.json)
+        results.write_document(results.benchmark_document(result, rows), arguments.json)
     if arguments.csv is not None:
         results.write_csv(record.tables(), arguments.csv)
     if arguments.report is not None:

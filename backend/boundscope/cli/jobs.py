@@ -48,6 +48,10 @@ def run_export(arguments: argparse.Namespace) -> int:
     finally:
         client.close()
     if arguments.json is not None:
+        if record.benchmark is not None:
+            rows = [row for _, row in sorted(record.instances.items())]
+            results.write_document(results.benchmark_document(record.benchmark, rows), arguments.json)
+            return 0
         results.write_json(record.variability or outcome_of(info, record).result, arguments.json)
         return 0
     if arguments.csv is not None:

@@ -13,6 +13,8 @@ from boundscope.cli.output import number_text, seconds_text, size_text
 from boundscope.errors import BoundscopeError
 from boundscope.protocol import (
     Counterexample,
+    InstanceResult,
+    InstancesResult,
     Margin,
     RankMemory,
     Seconds,
@@ -34,6 +36,14 @@ def document(result: VerifyResult | VariabilityResult) -> dict[str, Any]:
     """What `--json` writes: the fields of the result, without the tag of the wire."""
     fields: dict[str, Any] = msgspec.to_builtins(result)
     del fields["type"]
+    return fields
+
+
+def benchmark_document(result: InstancesResult, rows: Iterable[InstanceResult]) -> dict[str, Any]:
+    """What `--json` writes of a benchmark: the fields of its end, and its rows."""
+    fields: dict[str, Any] = {**msgspec.to_builtins(result), "instances": msgspec.to_builtins(list(rows))}
+    for each in (fields, *fields["instances"]):
+        del each["type"]
     return fields
 
 

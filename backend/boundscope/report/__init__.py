@@ -37,7 +37,7 @@ def make_report(record: JobRecord, info: JobInfo, folder: Path) -> Report:
             path = folder / f"{table.name}.csv"
             path.write_text(table.to_csv(), encoding="utf-8", newline="")
             written.append(path)
-        result = record.result or record.variability
+        result = record.result or record.variability or record.benchmark
         if result is not None:
             path = folder / "result.json"
             path.write_text(to_json(result) + "\n", encoding="utf-8")

@@ -34,6 +34,9 @@ def events_of(record: JobRecord, info: JobInfo) -> tuple[EventRecord, ...]:
         whole.append((ended_s, 0, record.result))
     if record.variability is not None:
         whole.append((ended_s, 0, record.variability))
+    whole += [(started_s, 0, row) for _, row in sorted(record.instances.items())]
+    if record.benchmark is not None:
+        whole.append((ended_s, 0, record.benchmark))
     whole.append((ended_s, -1, StateChanged(state=record.state, reason=record.state_reason)))
     return tuple(
         EventRecord(number=number, time_s=time_s, rank=rank, event=event)

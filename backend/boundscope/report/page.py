@@ -13,6 +13,9 @@ from boundscope.protocol import (
     Counterexample,
     CrossCheck,
     FileRef,
+    InstancesJob,
+    InstancesResult,
+    Job,
     JobInfo,
     PropertyFile,
     PropertySummary,
@@ -25,6 +28,7 @@ from boundscope.records import Cell, JobRecord, Table, variability_tables
 from boundscope.report.pictures import Pictures
 
 ROWS_SHOWN = 200
+Ended = VerifyResult | VariabilityResult | InstancesResult
 _MEANING = {
     "verified": "No input of the box violates the property.",
     "violated": "An input was found that violates the property; it is shown below and was replayed.",
@@ -48,7 +52,10 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
     """The whole page as text; every value that came from outside is escaped."""
     result = record.result
     found = record.variability
-    sections = [_header(info, record) if found is None else _noise_header(info, found)]
+    if record.benchmark is not None:
+        sections = _benchmark(info, record, record.benchmark)
+    else:
+        sections = [_header(info, record) if found is None else _noise_header(info, found)]
     if record.property is not None:
         sections.append(_property(record.property))
     if result is not None:
@@ -63,7 +70,7 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
         sections.append(_section("Layers", _table(record.layer_table())))
     if result is not None and result.cross_check is not None:
         sections.append(_cross_check(result.cross_check, record.cross_check_table()))
-    ended = result or found
+    ended = result or found or record.benchmark
     if ended is not None:
         sections.append(_cost(ended))
     sections.append(_provenance(info, ended))
@@ -75,6 +82,8 @@ def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
     verdict = "no result" if result is None else result.verdict.replace("_", " ")
     if found is not None:
         verdict = _noise_word(found)
+    if record.benchmark is not None:
+        verdict = f"{record.benchmark.tally.solved} of {record.benchmark.tally.total} solved"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
@@ -133,6 +142,25 @@ def _noise_header(info: JobInfo, result: VariabilityResult) -> str:
         f"<p>{escape(_sentence(result.reason))}</p>\n"
         f'<dl class="facts">{cells}</dl>\n</header>'
     )
+
+
+def _benchmark(info: JobInfo, record: JobRecord, result: InstancesResult) -> list[str]:
+    """How many instances were solved, and a row of each."""
+    tally = result.tally
+    facts = [(verdict.replace("_", " "), str(count)) for verdict, count in tally.counts.items()]
+    facts += [("Time", f"{tally.seconds:.3f} s")]
+    if isinstance(info.job, InstancesJob):
+        facts += [("Method", f"{info.job.verify.method}, {info.job.verify.engine}")]
+        facts += [("Arithmetic", info.job.verify.arithmetic.label)]
+    cells = "".join(f"<div><dt>{escape(name)}</dt><dd>{escape(value)}</dd></div>" for name, value in facts)
+    look = "verified" if result.verdict is None else result.verdict.value
+    header = (
+        f"<header>\n<h1>{escape(info.title)}</h1>\n"
+        f'<div class="verdict {look}">{tally.solved} of {tally.total} solved</div>\n'
+        f"<p>{escape(_sentence(result.reason))}</p>\n"
+        f'<dl class="facts">{cells}</dl>\n</header>'
+    )
+    return [header, _section("Instances", _table(record.instance_table()))]
 
 
 def _noise(result: VariabilityResult) -> list[str]:
@@ -243,11 +271,13 @@ def _cross_check(check: CrossCheck, table: Table) -> str:
     return _section("Cross-check", paragraphs + _table(table))
 
 
-def _cost(result: VerifyResult | VariabilityResult) -> str:
-    seconds = result.seconds
-    times = _rows_table(
-        ("step", "seconds"), [("load", seconds.load), ("parse", seconds.parse), ("solve", seconds.solve)]
-    )
+def _cost(result: Ended) -> str:
+    times = ""
+    if not isinstance(result, InstancesResult):
+        seconds = result.seconds
+        times = _rows_table(
+            ("step", "seconds"), [("load", seconds.load), ("parse", seconds.parse), ("solve", seconds.solve)]
+        )
     categories = sorted({name for memory in result.peak_bytes for name in memory.by_category})
     memory = _rows_table(
         ("rank", "counted peak [B]", "resident peak [B]", *(f"{name} [B]" for name in categories)),
@@ -264,19 +294,25 @@ def _cost(result: VerifyResult | VariabilityResult) -> str:
     return _section("Time and memory", times + memory)
 
 
-def _provenance(info: JobInfo, result: VerifyResult | VariabilityResult | None) -> str:
-    rows: list[tuple[Cell, ...]] = []
-    job = info.job
-    references: list[tuple[str, FileRef | None]] = [("network", job.network)]
+def _files(job: Job) -> list[tuple[str, FileRef]]:
+    """The files of a job, each with its role."""
+    if isinstance(job, InstancesJob):
+        pairs = [("network", each) for each in job.networks] + [("property", each) for each in job.properties]
+        return pairs[:ROWS_SHOWN]
+    found = [] if job.network is None else [("network", job.network)]
     if job.property is not None:
         source = job.property
-        references.append(("property", source.file if isinstance(source, PropertyFile) else source.center))
+        found.append(("property", source.file if isinstance(source, PropertyFile) else source.center))
     if isinstance(job, VariabilityJob):
-        references += [("points", reference) for reference in job.inputs[:ROWS_SHOWN]]
-    for role, reference in references:
-        if reference is not None:
-            text = f"{reference.name}, {reference.size_bytes} bytes, SHA-256 {reference.sha256}"
-            rows.append((role, text))
+        found += [("points", reference) for reference in job.inputs[:ROWS_SHOWN]]
+    return found
+
+
+def _provenance(info: JobInfo, result: Ended | None) -> str:
+    rows: list[tuple[Cell, ...]] = []
+    for role, reference in _files(info.job):
+        text = f"{reference.name}, {reference.size_bytes} bytes, SHA-256 {reference.sha256}"
+        rows.append((role, text))
     rows.append(("started", _date(info.started_s)))
     rows.append(("ended", _date(info.ended_s)))
     rows.append(("host", info.host))

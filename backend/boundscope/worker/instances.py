@@ -93,12 +93,15 @@ class _Benchmark:
     def run(self) -> InstancesResult:
         self.tally = self.files.tally
         for number in range(self.files.first, len(self.job.instances)):
+            if self.ranks.rank == 0:
+                self.monitor.emit(InstanceStarted(number=number))
+                # An instance may end the process; by then it is known which one it was, and what came before.
+                self.monitor.flush()
             self.ranks.barrier()  # the clock of an instance starts on all ranks together
             row = self._row(number)
             self.tally = self.tally.plus(row)
             if self.ranks.rank == 0:
                 self.monitor.emit(row)
-                self.monitor.flush()  # a later instance may end the process, and must not take this row with it
             gc.collect()
         peaks = tuple(peak for _, peak in sorted(self.peaks.items()))
         return replace(instances_result(self.tally), peak_bytes=peaks, versions=versions())
@@ -111,7 +114,6 @@ class _Benchmark:
         monitor = InstanceMonitor(self.monitor, instance.timeout_s, f"{network} · {prop}", done, total)
         monitor.eta_s = self._eta_s(number)
         if self.ranks.rank == 0:
-            self.monitor.emit(InstanceStarted(number=number))
             monitor.tell(f"{network} · {prop}")
         begin = time.perf_counter()
         row = InstanceResult(
@@ -127,6 +129,9 @@ class _Benchmark:
             result = run_verify(self.job.verify_job(number), self.files.of(instance), monitor, self.ranks)
         except CancelledError:
             raise
+        except DeadlineError:
+            reason = f"the time limit of {instance.timeout_s:g} s passed before an answer"
+            return replace(row, verdict=Verdict.TIMEOUT, reason=reason)
         except MemoryError:
             if self.ranks.size > 1:
                 raise

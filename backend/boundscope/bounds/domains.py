@@ -64,6 +64,16 @@ class Domains:
         shape = (self.count, *root.lower.shape)
         return Interval(root.lower.expand(shape), root.upper.expand(shape))
 
+    def of_parts(self, index: Tensor) -> Domains:
+        """Some of the parts, [D'] int64, with what is known of them."""
+        return Domains(
+            self.context,
+            {
+                name: Interval(one.lower.index_select(0, index), one.upper.index_select(0, index))
+                for name, one in self.intervals.items()
+            },
+        )
+
     def tighten(self, name: str, part: Tensor, element: Tensor, lower: Tensor, upper: Tensor) -> None:
         """Intersect elements (flat indices [N]) of a tensor on some parts [N] with other sound ends, [N] float64.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,11 @@ from boundscope.bounds.backward import BackwardPass
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.engine import round_up
+from boundscope.bounds.interval import Interval
+from boundscope.bounds.operators.base import Rule
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
+from boundscope.network.graph import Node
 from boundscope.properties.types import LinearConstraint
 
 ROWS = 2048  # carried together, so that a row block of a small network stays in the cache
@@ -80,22 +84,44 @@ def refine(domains: Domains, monitor: Monitor, *, rows: int = ROWS) -> None:
         BoundError: a bound is not finite, or bounds cross; names the tensor.
         DeadlineError, CancelledError: from the monitor, between blocks of rows.
     """
-    context = domains.context
+    for name in refinable(domains.context):
+        part, element = (
+            wanted_elements(domains.context, name, domains.interval(name))
+            .reshape(domains.count, -1)
+            .nonzero(as_tuple=True)
+        )
+        if len(part):
+            lower, upper = element_bounds(domains, name, part, element, monitor, rows=rows)
+            domains.tighten(name, part, element, lower, upper)
+
+
+def refinable(context: BoxContext) -> tuple[str, ...]:
+    """The tensors that non-linear nodes read and other nodes compute, in the network's order."""
     produced = {name for node in context.network.nodes for name in node.outputs}
-    done: set[str] = set()
+    found: dict[str, None] = {}
+    for node in context.network.nodes:
+        if context.rule(node).relaxed:
+            found |= {name: None for name in node.inputs if name in produced and name in context.intervals}
+    return tuple(found)
+
+
+def wanted_elements(context: BoxContext, name: str, interval: Interval) -> Tensor:
+    """Boolean [D, *S], as the interval on D parts: elements whose tighter bounds would tighten some relaxation."""
+    wanted = torch.zeros(interval.lower.shape, dtype=torch.bool, device=interval.lower.device)
     for node in context.network.nodes:
         rule = context.rule(node)
-        if not rule.relaxed:
-            continue
-        for position, name in enumerate(node.inputs):
-            if name in done or name not in produced or name not in context.intervals:
-                continue
-            done.add(name)
-            wanted = rule.wanted(node.op, position, domains.interval(name))
-            part, element = wanted.reshape(domains.count, -1).nonzero(as_tuple=True)
-            if len(part):
-                lower, upper = element_bounds(domains, name, part, element, monitor, rows=rows)
-                domains.tighten(name, part, element, lower, upper)
+        if rule.relaxed:
+            for position, read in enumerate(node.inputs):
+                if read == name:
+                    wanted |= _wanted_by(node, rule, position, interval)
+    return wanted
+
+
+def _wanted_by(node: Node, rule: Rule[Any], position: int, interval: Interval) -> Tensor:
+    if rule.by_element:
+        return rule.wanted(node.op, position, interval)
+    ends = zip(interval.lower, interval.upper, strict=True)
+    return torch.stack([rule.wanted(node.op, position, Interval(low, high)) for low, high in ends])
 
 
 def element_bounds(
@@ -143,7 +169,9 @@ def margins(
         raise BoundError("the margin of a part of the box is NaN")
     moved = lower - constraints.goals[constraint]
     infinity = torch.full((), -torch.inf, dtype=moved.dtype, device=moved.device)
+    exact = constraints.goals[constraint] == 0  # a bound of zero stays zero
     names = inputs[0].keys()
     return PartMargins(
-        torch.nextafter(moved, infinity), {name: torch.cat([one[name] for one in inputs]) for name in names}
+        torch.where(exact, moved, torch.nextafter(moved, infinity)),
+        {name: torch.cat([one[name] for one in inputs]) for name in names},
     )

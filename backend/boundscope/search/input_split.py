@@ -1,0 +1,357 @@
+"""Branch and bound by splitting the input box (for few free inputs): thousands of parts at a time, worst first.
+
+A part is settled once each clause has a constraint whose margin is proven positive all over it, or is cut away where
+that is so; what is left is halved where that moves the worst margin most. Hidden bounds of a part hold for its halves.
+
+With several ranks all keep the same pool and take the same decisions; each bounds some slices of a batch. Slices are
+the same whatever the number of ranks, and so are the bounds, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from boundscope.bounds.context import BoxContext
+from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
+from boundscope.properties.types import Box
+from boundscope.protocol import Counterexample, Method
+from boundscope.search.input_domains import Bounded, ClauseTable, Floats, PartBounder, PartLayout, Rows
+from boundscope.search.pool import Column, DomainPool
+from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
+
+# More boxes than these share one context over all of them.
+FEW_CASES = 4
+SLICE = 128  # parts bounded together
+LARGEST_BATCH = 2048
+LEAST_BATCH = 64  # few parts are split several times at once, up to about so many
+PART_TENSORS = 16  # float64 values that bounding a part takes for each element that a non-linear node reads
+TURN = 64  # batches of one context before the next gets its turn
+JUDGED = 16  # points of a batch that are looked at for a counterexample
+JUDGED_ALWAYS = 8  # batches whose points are looked at; later ones one in so many
+REPORT_EVERY_S = 0.3
+
+
+def split_inputs(task: SearchTask) -> SearchOutcome:
+    """Search until every open clause is proven, one is violated, or nothing can be split.
+
+    Raises:
+        DeadlineError, CancelledError: from the monitor; the standing was reported before.
+        BoundError: a bound is not finite, or bounds cross.
+    """
+    with torch.no_grad():
+        return InputSplit(task).run()
+
+
+class InputSplit:
+    """One search: its contexts, each with a pool of parts."""
+
+    def __init__(self, task: SearchTask) -> None:
+        self._task = task
+        self.proven: set[Key] = set()
+        self._done, self._depth, self._batches = 0, 0, 0
+        self._stuck: list[str] = []
+        self._reported_s = task.monitor.now_s
+        self._waiting: deque[_Group] = deque(self._groups())
+
+    def run(self) -> SearchOutcome:
+        task = self._task
+        try:
+            for key in task.open:
+                if not task.cases[key[0]].clauses[key[1]].constraints:
+                    return self._outcome(stuck=f"clause {key[1] + 1} of box {key[0] + 1} has no constraint")
+            while self._waiting:
+                group = self._waiting.popleft()
+                found = self._turn(group)
+                if found is not None:
+                    return self._outcome(found)
+                if group.over:
+                    self._close(group)
+                else:
+                    self._waiting.append(group)
+            return self._outcome(stuck="; ".join(dict.fromkeys(self._stuck)))
+        finally:
+            self._report(always=True)
+
+    # ------------------------------------------------------------ contexts
+
+    def _groups(self) -> list[_Group]:
+        task = self._task
+        keys: dict[int, list[Key]] = {}
+        for key in sorted(task.open):
+            keys.setdefault(key[0], []).append(key)
+        if len(keys) > FEW_CASES:
+            shared = _Group(list(keys.values()))
+            try:
+                self._open(shared, task.engine.context(self._hull(list(keys)), Method.CROWN))
+                return [shared]
+            except BoundError:
+                pass  # too wide for some operator; every box is then searched by itself
+        return [_Group([mine]) for mine in keys.values()]
+
+    def _hull(self, cases: Sequence[int]) -> Box:
+        boxes = [self._task.cases[case].box for case in cases]
+        return dataclasses.replace(
+            boxes[0],
+            lower=np.min([box.lower for box in boxes], axis=0),
+            upper=np.max([box.upper for box in boxes], axis=0),
+            ball=None,
+        )
+
+    def _open(self, group: _Group, context: BoxContext) -> None:
+        task = self._task
+        layout = PartLayout(context)
+        table = ClauseTable.of(context, task.cases, group.keys)
+        group.begin(PartBounder(layout, table, task.monitor), task, len(self._waiting) + 1)
+        places = np.arange(len(group.keys))
+        boxes = [task.cases[mine[0][0]].box for mine in group.keys]
+        start = layout.start(np.array([box.lower for box in boxes]), np.array([box.upper for box in boxes]))
+        rows = {**start, "place": places.astype(np.int32), "depth": np.zeros(len(places), np.int32)}
+        group.fresh.append({**rows, "open": table.there.copy()})
+
+    def _close(self, group: _Group) -> None:
+        if group.stuck:
+            self._stuck.append(group.stuck)
+        group.take_stock()
+        self.proven |= group.settled
+        group.end()
+
+    # ------------------------------------------------------------ rounds
+
+    def _turn(self, group: _Group) -> Counterexample | None:
+        if group.bounder is None:
+            self._open(group, self._task.root(group.keys[0][0][0]))
+        for _ in range(TURN):
+            rows = group.next_batch()
+            if rows is None:
+                break
+            found = self._bound(group, rows)
+            witness = self._keep(group, rows, found)
+            group.take_stock()
+            self.proven |= group.settled
+            if witness is not None:
+                return witness
+            self._report()
+        return None
+
+    def _bound(self, group: _Group, rows: Rows) -> Bounded:
+        """Bounds of all parts of a batch, equal on every rank."""
+        ranks, count = self._task.ranks, len(rows["place"])
+        slices = [slice(first, min(first + SLICE, count)) for first in range(0, count, SLICE)]
+        together = self._task.engine.weights.collective
+        mine: list[tuple[int, Bounded]] = []
+        for number in range(0, len(slices), 1 if together else ranks.size):
+            chosen = number if together else number + ranks.rank
+            error: BoundscopeError | None = None
+            try:
+                self._task.monitor.check()
+                if chosen < len(slices):
+                    mine.append((chosen, group.bound({name: a[slices[chosen]] for name, a in rows.items()})))
+            except BoundscopeError as caught:
+                error = caught
+            except (torch.OutOfMemoryError, MemoryError) as caught:
+                error = OutOfMemoryError(str(caught))
+            ranks.agree(error)
+        every = [mine] if together else ranks.gather(mine)
+        return _joined([one for _, one in sorted((p for part in every for p in part), key=lambda p: p[0])])
+
+    def _keep(self, group: _Group, rows: Rows, found: Bounded) -> Counterexample | None:
+        """Put what is still open into the pool; look for a counterexample among the worst."""
+        count = len(rows["place"])
+        self._done += count
+        self._batches += 1
+        self._depth = max(self._depth, int(rows["depth"].max(initial=0)))
+        left = np.flatnonzero(found.open.any(1))
+        priority = found.lower[left].min(1)
+        kept = {name: array[left] for name, array in found.rows.items()}
+        kept |= {
+            "place": rows["place"][left],
+            "depth": rows["depth"][left],
+            "open": found.open[left],
+            "score": found.score[left].astype(np.float32),
+        }
+        group.push(kept, priority)
+        if len(left) and (self._batches <= JUDGED_ALWAYS or self._batches % JUDGED_ALWAYS == 0):
+            worst = np.argsort(priority, kind="stable")[:JUDGED]
+            centre = kept["lower"][worst] / 2 + kept["upper"][worst] / 2
+            return self._judged(group, kept["place"][worst], np.stack([found.worst[left][worst], centre], 1))
+        return None
+
+    def _judged(self, group: _Group, place: NDArray[Any], points: Floats) -> Counterexample | None:
+        """Points [N, 2, free inputs] of parts at these places."""
+        task, found = self._task, None
+        if task.ranks.rank == 0:
+            assert group.bounder is not None
+            for one in np.unique(place):
+                whole = group.bounder.layout.points(points[place == one].reshape(-1, points.shape[2]))
+                found = task.judge(group.keys[int(one)][0][0], whole)
+                if found is not None:
+                    break
+        return task.ranks.of_rank_0(found)
+
+    # ------------------------------------------------------------ telling
+
+    def _outcome(self, counterexample: Counterexample | None = None, *, stuck: str = "") -> SearchOutcome:
+        return SearchOutcome(frozenset(self.proven), self._lower(), counterexample, stuck)
+
+    def _lower(self) -> dict[Key, float]:
+        lower: dict[Key, float] = {}
+        for group in self._waiting:
+            lower |= group.lower
+        return {key: value for key, value in lower.items() if key not in self.proven}
+
+    def _report(self, *, always: bool = False) -> None:
+        now_s = self._task.monitor.now_s
+        if not always and now_s - self._reported_s < REPORT_EVERY_S:
+            return
+        self._reported_s = now_s
+        waiting = sum(group.waiting for group in self._waiting)
+        self._task.report(Standing(self._lower(), frozenset(self.proven), self._done, waiting, self._depth))
+
+
+@dataclass
+class _Group:
+    """Cases that share a context, the parts of their boxes that wait, and what is settled of their clauses."""
+
+    keys: list[list[Key]]
+
+    def __post_init__(self) -> None:
+        self.bounder: PartBounder | None = None
+        self.fresh: list[Rows] = []  # boxes that were never bounded
+        self.stuck = ""
+        self.settled: set[Key] = set()
+        self.lower: dict[Key, float] = {}
+        self._pool: DomainPool | None = None
+        self._counts = np.zeros((0, 0), np.int64)
+
+    def begin(self, bounder: PartBounder, task: SearchTask, groups: int) -> None:
+        layout, clauses = bounder.layout, bounder.table.there.shape[1]
+        self.bounder = bounder
+        columns = {
+            **layout.columns(),
+            "place": Column(np.int32),
+            "depth": Column(np.int32),
+            "open": Column(np.bool_, (clauses,)),
+            "score": Column(np.float32, (layout.inputs,)),
+        }
+        self._pool = DomainPool(columns, limit_bytes=task.memory_bytes // (2 * groups), folder=task.folder)
+        self._counts = bounder.table.there.astype(np.int64)
+        part_bytes = 8 * PART_TENSORS * max(1, layout.elements)
+        most = max(2, min(LARGEST_BATCH, task.memory_bytes // (2 * part_bytes)))
+        self.batch = most if task.batch is None else max(2, task.batch)
+
+    def end(self) -> None:
+        """Let go of what only a search needs."""
+        if self._pool is not None:
+            self._pool.close()
+        self.bounder = self._pool = None
+
+    @property
+    def waiting(self) -> int:
+        return sum(len(rows["place"]) for rows in self.fresh) + (0 if self._pool is None else len(self._pool))
+
+    @property
+    def over(self) -> bool:
+        return self.bounder is not None and not self.waiting
+
+    def bound(self, rows: Rows) -> Bounded:
+        assert self.bounder is not None
+        return self.bounder.bound(rows, rows["place"], rows["open"])
+
+    def next_batch(self) -> Rows | None:
+        """Parts to bound now: boxes that never were, or halves of the worst."""
+        assert self._pool is not None
+        if self.fresh:
+            rows = self.fresh.pop()
+            if len(rows["place"]) > self.batch:
+                self.fresh.append({name: array[self.batch :] for name, array in rows.items()})
+                rows = {name: array[: self.batch] for name, array in rows.items()}
+            self._forget(rows)
+            return rows
+        while len(self._pool):
+            rows, _ = self._pool.pop(max(1, self.batch // 2))
+            self._forget(rows)
+            halves = self._halves(rows)
+            if halves is not None:
+                return halves
+        return None
+
+    def _forget(self, rows: Rows) -> None:
+        np.subtract.at(self._counts, rows["place"], rows["open"].astype(np.int64))
+
+    def push(self, rows: Rows, priority: Floats) -> None:
+        assert self._pool is not None
+        np.add.at(self._counts, rows["place"], rows["open"].astype(np.int64))
+        self._pool.push(rows, priority)
+
+    def _halves(self, rows: Rows) -> Rows | None:
+        """Each part halved, and halved again where there are few."""
+        halved = self._halved(rows)
+        while halved is not None and len(halved["place"]) < min(LEAST_BATCH, self.batch) // 2:
+            halved = self._halved(halved)
+        if halved is None:
+            return None
+        return {name: array for name, array in halved.items() if name != "score"}
+
+    def _halved(self, rows: Rows) -> Rows | None:
+        lower, upper = rows["lower"], rows["upper"]
+        middle = lower / 2 + upper / 2
+        divides = (middle > lower) & (middle < upper)
+        able = divides.any(1)
+        if not able.all():
+            self._give_up({name: array[~able] for name, array in rows.items()})
+            rows = {name: array[able] for name, array in rows.items()}
+            lower, upper, middle, divides = lower[able], upper[able], middle[able], divides[able]
+        if not len(lower):
+            return None
+        width = np.where(divides, upper - lower, 0.0)
+        score = np.where(divides, rows["score"], -1.0)
+        axis = np.where(score.max(1) > 0, score.argmax(1), width.argmax(1))
+        each = np.arange(len(axis))
+        below, above = upper.copy(), lower.copy()
+        below[each, axis] = above[each, axis] = middle[each, axis]
+        halved = {name: np.concatenate([array, array]) for name, array in rows.items()}
+        halved["lower"], halved["upper"] = np.concatenate([lower, above]), np.concatenate([below, upper])
+        halved["depth"] = halved["depth"] + 1
+        both = np.concatenate([each, each + len(axis)])
+        halved["score"][both, np.concatenate([axis, axis])] /= 2
+        return halved
+
+    def _give_up(self, rows: Rows) -> None:
+        """Parts that cannot be split: their clauses stay open for good."""
+        np.add.at(self._counts, rows["place"], rows["open"].astype(np.int64))
+        point = rows["lower"][0]
+        shown = ", ".join(f"{value:.9g}" for value in point[:8]) + (", …" if len(point) > 8 else "")
+        self.stuck = (
+            f"near the point ({shown}) of box {self.keys[int(rows['place'][0])][0][0] + 1} the margin is too "
+            "close to zero to be decided, and the inputs cannot be split further"
+        )
+
+    def take_stock(self) -> None:
+        """Between batches, when every part is accounted for: which clauses no part has open, and the least bounds."""
+        self.settled = {
+            key
+            for place, mine in enumerate(self.keys)
+            for local, key in enumerate(mine)
+            if not self._counts[place, local]
+        }
+        least = None if self._pool is None or self.fresh else self._pool.least()
+        if least is not None and not self.stuck:
+            self.lower = {key: least for mine in self.keys for key in mine}
+
+
+def _joined(parts: Sequence[Bounded]) -> Bounded:
+    return Bounded(
+        {name: np.concatenate([part.rows[name] for part in parts]) for name in parts[0].rows},
+        *(
+            np.concatenate([getattr(part, name) for part in parts])
+            for name in ("open", "lower", "score", "worst")
+        ),
+    )

@@ -199,8 +199,14 @@ def write(outcome: Outcome, files: JobFiles, arguments: argparse.Namespace) -> N
 
 
 def write_vnncomp(result: VerifyResult, target: Path) -> None:
-    """The result file of VNN-COMP."""
+    """The result file of VNN-COMP: whole, or as it was before."""
+    text = result_text(result.verdict, result.counterexample)
     try:
-        target.write_text(result_text(result.verdict, result.counterexample), encoding="utf-8")
+        if target.exists() and not target.is_file():  # a pipe or a device
+            target.write_text(text, encoding="utf-8")
+            return
+        part = target.with_name(f".{target.name}.{os.getpid()}")
+        part.write_text(text, encoding="utf-8")
+        part.replace(target)
     except OSError as error:
         raise BoundscopeError(f"--vnncomp {target} cannot be written: {error.strerror}") from None

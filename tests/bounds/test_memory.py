@@ -16,6 +16,7 @@ from onnx import helper
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.alpha import AlphaSettings
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.operators.linear import CONVERTED_ELEMENTS
 from boundscope.errors import OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
@@ -120,7 +121,7 @@ def test_a_budget_that_nothing_fits_is_an_error_with_the_breakdown(network: Netw
 @pytest.mark.parametrize("share", [0.75, 1.01])
 def test_out_of_memory_is_a_verdict_with_the_breakdown(tmp_path: Path, share: float) -> None:
     """Whether the weights alone are too many, or what comes on top of them."""
-    path, prop = mlp(tmp_path / "n.onnx", WIDTHS, 1), tmp_path / "p.vnnlib"
+    path, prop = mlp(tmp_path / "n.onnx", [20, 600, 600, 600, 4], 1), tmp_path / "p.vnnlib"
     bounds = box()
     asks = "(assert (>= (+ Y_0 Y_1) 1.0))"
     prop.write_text(box_property(bounds.lower.tolist(), bounds.upper.tolist(), 4, asks))
@@ -153,8 +154,8 @@ def test_a_budget_may_be_a_share_of_the_device(tmp_path: Path) -> None:
 
 def test_the_ledger_tells_weights_rows_and_slopes_apart(network: Network) -> None:
     run = Run(network)
-    floats = sum(array.size for array in network.constants.values())
-    assert run.ledger.sample(0.0).by_category["weights"] == run.ledger.total_bytes == 8 * floats
+    stored = sum(array.nbytes for array in network.constants.values())
+    assert run.ledger.sample(0.0).by_category["weights"] == run.ledger.total_bytes == stored
     slopes: list[int] = []
     hold = run.ledger.hold
 
@@ -227,3 +228,21 @@ def test_planes_of_each_rows_own_are_counted_as_slopes(tmp_path: Path) -> None:
     assert run.ledger.peaks(0).by_category["slopes"] >= 6 * 8 * outputs * width
     gc.collect()
     assert run.ledger.sample(0.0).by_category["slopes"] == 0
+
+
+@pytest.mark.parametrize("method", [Method.CROWN, Method.ALPHA_CROWN])
+def test_a_large_weight_has_no_second_copy(tmp_path: Path, method: Method) -> None:
+    """Float64 passes convert it block by block; and that changes no bound by more than a rounding."""
+    network = load_network(mlp(tmp_path / "n.onnx", [20, 1100, 1100, 4], 1))
+    assert network.constants["W2"].size > 4 * CONVERTED_ELEMENTS
+    run = Run(network, alpha=AlphaSettings(steps=2))
+    _, margin = run.bounds(method)
+    stored = sum(array.nbytes for array in network.constants.values())
+    # The part of it between neurons that are not dead may be kept, in the file's own dtype.
+    assert run.ledger.sample(0.0).by_category["weights"] < 2.2 * stored
+
+    whole = Run(network, alpha=AlphaSettings(steps=2))
+    use = whole.engine.weights.use
+    whole.engine.weights.use = lambda names, dtype=None, stored=(): use(names, dtype)  # type: ignore[method-assign]
+    assert whole.bounds(method)[1] == pytest.approx(margin, rel=1e-9)
+    assert whole.ledger.sample(0.0).by_category["weights"] >= stored + 8 * network.constants["W2"].size

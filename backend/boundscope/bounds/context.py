@@ -199,12 +199,18 @@ class BoxContext:
 
     @contextmanager
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
-        """The node with its constants (in `dtype`, by default float64) lent for the time of the `with`."""
+        """The node with its constants lent for the time of the `with`: in `dtype`, by default float64, or large ones
+        as stored where its rule converts them itself."""
         names = tuple(name for name in node.inputs if name in self.network.constants)
+        stored = [node.inputs[index] for index in self.rule(node).as_stored]
         facts = self.facts.get(node.name) if self._parts_fit else None
-        kept = None if facts is None else facts.kept.setdefault(dtype or torch.float64, {})
-        before = 0 if kept is None else len(kept)
-        with self.weights.use(names, dtype) as lent:
+        with self.weights.use(names, dtype, stored) as lent:
+            kept = None
+            if facts is not None:
+                # Parts of a weight as stored serve passes of every dtype.
+                own = next((lent[name].dtype for name in stored if name in lent), dtype or torch.float64)
+                kept = facts.kept.setdefault(own, {})
+            before = 0 if kept is None else len(kept)
             yield NodeView(
                 kept=kept,
                 node=node,
@@ -287,7 +293,7 @@ class BoxContext:
             deployed, own = self._forward_slack(rule, view, enclosure.magnitudes)
             kept_sign = rule.never_negative(view)
             if not rule.relaxed:
-                references = self._linear_references(view)
+                references = self._linear_references(rule, view)
         qualities = [self.quality[name] for name in node.inputs if name in self.quality]
         for name, interval, added, rounded in zip(
             node.outputs, enclosure.intervals, deployed, own, strict=False
@@ -333,7 +339,7 @@ class BoxContext:
                 )
         return dataclasses.replace(view, inputs=tuple(hulls)) if outside else view
 
-    def _linear_references(self, view: NodeView[Any]) -> tuple[Tensor, ...]:
+    def _linear_references(self, rule: Rule[Any], view: NodeView[Any]) -> tuple[Tensor, ...]:
         """The outputs' reference point; what float64 rounds in it is part of the node's own slack."""
         inputs = [
             constant if interval is None else self.references[name]
@@ -341,7 +347,7 @@ class BoxContext:
         ]
         if view.op.only_rounds:
             return tuple(value for value in inputs[:1] if value is not None)
-        return tuple(output.to(torch.float64) for output in view.op.evaluate(inputs))
+        return tuple(output.to(torch.float64) for output in rule.image(view, inputs))
 
     def _relaxed_facts(self, rule: Rule[Any], node: Node, deployed: tuple[Tensor | None, ...]) -> NodeFacts:
         """Relaxation of a node whose output's interval is known, about its reference point."""
@@ -404,7 +410,7 @@ class BoxContext:
         if not any(name in errors for name in view.node.inputs):
             return None
         constants = tuple(
-            None if value is None else torch.full_like(value, errors.get(name, 0.0) * INFLATION)
+            None if value is None else _filled(value, errors.get(name, 0.0) * INFLATION)
             for name, value in zip(view.node.inputs, view.constants, strict=True)
         )
         error = rule.constant_error(dataclasses.replace(view, constants=constants))
@@ -464,6 +470,13 @@ class BoxContext:
                     f"tensor '{name}' may leave the range of float32 at element {int(beyond[0])}: terms of up to "
                     f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
                 )
+
+
+def _filled(constant: Tensor, error: float) -> Tensor:
+    """An error of every element of a constant; of a floating one in float64, whatever the constant's own dtype."""
+    if not constant.is_floating_point():
+        return torch.full_like(constant, error)
+    return torch.full((), error, dtype=torch.float64, device=constant.device).expand(constant.shape)
 
 
 def _no_rule_for_folded(node: Node) -> UnsupportedOperatorError:

@@ -126,9 +126,11 @@ class ForwardPass:
         known = {index: form for index, form in forms.items() if form is not None}
         if len(known) < len(forms):
             return [self._interval_form(name) for name in view.node.outputs]
-        centres = self._evaluate(view, {index: form.centre for index, form in known.items()})
-        zeros = self._evaluate(view, {index: torch.zeros_like(form.centre) for index, form in known.items()})
-        moved = self._evaluate_all(view, {index: form.slopes for index, form in known.items()})
+        centres = self._evaluate(rule, view, {index: form.centre for index, form in known.items()})
+        zeros = self._evaluate(
+            rule, view, {index: torch.zeros_like(form.centre) for index, form in known.items()}
+        )
+        moved = self._evaluate_all(rule, view, {index: form.slopes for index, form in known.items()})
         slopes = [one - zero for one, zero in zip(moved, zeros, strict=True)]
         remainders = self._remainders(rule, view, known)
         return [AffineForm(*parts) for parts in zip(centres, slopes, remainders, strict=True)]
@@ -148,19 +150,22 @@ class ForwardPass:
             parts.append(remainder if added is None else remainder + added)
         return parts
 
-    def _evaluate(self, view: NodeView[Any], values: dict[int, Tensor]) -> tuple[Tensor, ...]:
+    def _evaluate(
+        self, rule: Rule[Any], view: NodeView[Any], values: dict[int, Tensor]
+    ) -> tuple[Tensor, ...]:
         arguments = [values.get(index, constant) for index, constant in enumerate(view.constants)]
         if view.op.only_rounds:  # as float64 numbers stand for real ones here
             return tuple(value for value in arguments[:1] if value is not None)
-        outputs: tuple[Tensor, ...] = view.op.evaluate(arguments)
-        return outputs
+        return rule.image(view, arguments)
 
-    def _evaluate_all(self, view: NodeView[Any], values: dict[int, Tensor]) -> tuple[Tensor, ...]:
+    def _evaluate_all(
+        self, rule: Rule[Any], view: NodeView[Any], values: dict[int, Tensor]
+    ) -> tuple[Tensor, ...]:
         """`_evaluate` for each first index of the values: all at once where torch.vmap can, else one by one."""
         positions = tuple(values)
 
         def one(*parts: Tensor) -> tuple[Tensor, ...]:
-            return self._evaluate(view, dict(zip(positions, parts, strict=True)))
+            return self._evaluate(rule, view, dict(zip(positions, parts, strict=True)))
 
         try:
             outputs: tuple[Tensor, ...] = torch.vmap(one)(*values.values())

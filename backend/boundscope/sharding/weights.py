@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
 
@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.sharding.ranks import RankGroup
+
+# A constant of fewer elements is kept in every dtype that is asked for; conversion would cost more than it saves.
+LARGE_ELEMENTS = 1 << 18
 
 
 class Ledger(Protocol):
@@ -29,65 +32,65 @@ class WeightStore:
     collective = False
 
     @contextmanager
-    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
-        """Lend constants, the floating ones in `dtype` (None: the engine's)."""
+    def use(
+        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+    ) -> Iterator[dict[str, Tensor]]:
+        """Lend constants, the floating ones in `dtype` (None: the engine's).
+
+        Large ones among `stored` come in the file's own dtype where `dtype` is wider and so holds the same values.
+        """
         raise NotImplementedError
 
 
-def _floating(array: NDArray[Any], dtype: torch.dtype) -> Tensor:
-    tensor = torch.from_numpy(np.array(array))
-    return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-def _shared(array: NDArray[Any]) -> Tensor:
+def _own(array: NDArray[Any]) -> Tensor:
+    """The network's own memory where torch can use it; it is only read."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(array)
+        return torch.from_numpy(np.asarray(array, order="C"))
+
+
+def _lends_stored(size: int, own: torch.dtype, dtype: torch.dtype) -> bool:
+    """Whether a constant that may be lent as stored is: a matter of its size and dtypes only, so that every rank
+    computes the same."""
+    return size >= LARGE_ELEMENTS and torch.promote_types(own, dtype) == dtype
 
 
 class WholeWeights(WeightStore):
-    """Every constant whole on this rank (sharding `none`)."""
+    """Every constant whole on this rank (sharding `none`): as stored, and besides in the dtypes it is lent in."""
 
     def __init__(
         self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self._tensors = {
-            name: ledger.hold(_floating(array, dtype).to(device), "weights")
-            for name, array in constants.items()
-        }
-
-        self._constants = constants
         self._ledger = ledger
-        self._device = device
         self._dtype = dtype
-        self._others: dict[tuple[str, torch.dtype], Tensor] = {}
+        self._stored = {
+            name: ledger.hold(_own(array).to(device), "weights") for name, array in constants.items()
+        }
+        self._converted: dict[tuple[str, torch.dtype], Tensor] = {}
 
     @contextmanager
-    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
-        yield {name: self._in(name, dtype) for name in names}
+    def use(
+        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+    ) -> Iterator[dict[str, Tensor]]:
+        wanted = dtype or self._dtype
+        yield {name: self._in(name, wanted, name in stored) for name in names}
 
-    def _in(self, name: str, dtype: torch.dtype | None) -> Tensor:
-        tensor = self._tensors[name]
-        if dtype is None or dtype == self._dtype or not tensor.is_floating_point():
-            return tensor
-        if (name, dtype) not in self._others:
-            self._others[(name, dtype)] = self._converted(name, dtype)
-        return self._others[(name, dtype)]
-
-    def _converted(self, name: str, dtype: torch.dtype) -> Tensor:
-        """The network's own memory where it is of this type; it is only read."""
-        if self._device.type == "cpu":
-            shared = _shared(self._constants[name])
-            if shared.dtype == dtype:
-                return shared
-        return self._ledger.hold(self._tensors[name].to(dtype), "weights")
+    def _in(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
+        own = self._stored[name]
+        if own.dtype == dtype or not own.is_floating_point():
+            return own
+        if stored and _lends_stored(own.numel(), own.dtype, dtype):
+            return own
+        if (name, dtype) not in self._converted:
+            self._converted[name, dtype] = self._ledger.hold(own.to(dtype), "weights")
+        return self._converted[name, dtype]
 
 
 class RowShardedWeights(WeightStore):
     """Each large constant as 1/P flat shards, gathered just before use and freed right after.
 
     Shards keep the file's own dtype, so that they travel and rest at the file's size; the gathered copy is
-    converted to the engine's dtype. Constants under `whole_below` elements stay whole: a collective would cost
+    converted to the dtype it is lent in. Constants under `whole_below` elements stay whole: a collective would cost
     more than it saves.
     """
 
@@ -110,7 +113,9 @@ class RowShardedWeights(WeightStore):
         self._shards: dict[str, Tensor] = {}
         for name, array in constants.items():
             if array.size < whole_below or array.dtype.kind != "f":
-                self._whole[name] = ledger.hold(_floating(array, dtype).to(device), "weights")
+                whole = _own(array)
+                whole = whole.to(device, dtype) if whole.is_floating_point() else whole.to(device)
+                self._whole[name] = ledger.hold(whole, "weights")
             else:
                 self._shards[name] = ledger.hold(self._shard(array).to(device), "weights")
 
@@ -121,15 +126,18 @@ class RowShardedWeights(WeightStore):
         shard[: flat.size] = torch.from_numpy(np.array(flat))
         return shard
 
-    def _gather(self, name: str, dtype: torch.dtype) -> Tensor:
+    def _gather(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
         shard = self._shards[name]
         flat = torch.empty(shard.numel() * self._ranks.size, dtype=shard.dtype, device=shard.device)
         dist.all_gather_into_tensor(flat, shard)
         shape = self._shapes[name]
-        return flat[: int(np.prod(shape))].reshape(shape).to(dtype)
+        whole = flat[: int(np.prod(shape))].reshape(shape)
+        return whole if stored and _lends_stored(whole.numel(), whole.dtype, dtype) else whole.to(dtype)
 
     @contextmanager
-    def use(self, names: tuple[str, ...], dtype: torch.dtype | None = None) -> Iterator[dict[str, Tensor]]:
+    def use(
+        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+    ) -> Iterator[dict[str, Tensor]]:
         wanted = dtype or self._dtype
         lent = {}
         for name in names:
@@ -137,6 +145,6 @@ class RowShardedWeights(WeightStore):
                 whole = self._whole[name]
                 lent[name] = whole.to(wanted) if whole.is_floating_point() else whole
             else:
-                lent[name] = self._ledger.hold(self._gather(name, wanted), "gathered")
+                lent[name] = self._ledger.hold(self._gather(name, wanted, name in stored), "gathered")
         yield lent
         lent.clear()

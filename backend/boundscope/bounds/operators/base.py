@@ -90,6 +90,8 @@ class Rule(Generic[Op]):
         slope_free: also elementwise, and θ is the slope of the lower line, through the origin, where it matters; the
             upper line is fixed.
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
+        as_stored: input positions whose constants the rule also takes in another dtype than the rest, and converts as
+            it goes: large weights, of which a second copy would be felt.
     """
 
     exact: bool = False
@@ -103,6 +105,7 @@ class Rule(Generic[Op]):
     covers_parts: bool = False
     final: bool = False
     limits: tuple[float, float] | None = None
+    as_stored: tuple[int, ...] = ()
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Op]:
         """The rule for a node with these inputs perturbed: this one, or another that it stands for."""
@@ -128,6 +131,11 @@ class Rule(Generic[Op]):
         )
         pairs = zip(far, fixed, strict=True)
         return Enclosure(intervals, magnitudes, tuple((a - b).clamp(min=0) + a * 2.0**-40 for a, b in pairs))
+
+    def image(self, view: NodeView[Op], inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        """The outputs at a point, float64: `inputs` are the view's constants, and the point's values in the place of
+        its intervals (only where not `relaxed`)."""
+        return view.op.evaluate(inputs)
 
     def terms(self, view: NodeView[Op]) -> int:
         """How many products are summed in one output element."""

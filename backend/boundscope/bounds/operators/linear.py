@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -27,16 +27,36 @@ def midpoint(interval: Interval) -> tuple[Tensor, Tensor]:
 
 INNER_BLOCK = 512
 LONGEST_SUM = 768  # taken in one piece
+CONVERTED_ELEMENTS = 1 << 18  # of a weight in another dtype than the rows, converted at a time
+FEW_ROWS = 64
 
 
 def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
-    """rows @ matrix, long sums in blocks of INNER_BLOCK products: of float32, they may then be off by less."""
-    inner = matrix.shape[0]
+    """rows @ matrix, long sums in blocks of INNER_BLOCK products: of float32, they may then be off by less.
+
+    A matrix of a narrower dtype is converted by blocks of its shape's choice, whatever the rows.
+    """
+    inner, width = matrix.shape
+    if matrix.dtype == rows.dtype:
+        return _summed(rows, matrix)
+    if rows.requires_grad:
+        return _summed(rows, matrix.to(rows.dtype))
+    columns = CONVERTED_ELEMENTS // max(1, min(inner, INNER_BLOCK))
+    if columns >= width:
+        return _summed(rows, matrix)
+    carried = rows.new_empty(len(rows), width)
+    for first in range(0, width, columns):
+        carried[:, first : first + columns] = _summed(rows, matrix[:, first : first + columns])
+    return carried
+
+
+def _summed(rows: Tensor, matrix: Tensor) -> Tensor:
+    inner, dtype = len(matrix), rows.dtype
     if inner <= LONGEST_SUM:
-        return rows @ matrix
-    total = rows[:, :INNER_BLOCK] @ matrix[:INNER_BLOCK]
+        return rows @ matrix.to(dtype)
+    total = rows[:, :INNER_BLOCK] @ matrix[:INNER_BLOCK].to(dtype)
     for first in range(INNER_BLOCK, inner, INNER_BLOCK):
-        part = rows[:, first : first + INNER_BLOCK] @ matrix[first : first + INNER_BLOCK]
+        part = rows[:, first : first + INNER_BLOCK] @ matrix[first : first + INNER_BLOCK].to(dtype)
         total = part.add_(total) if not part.requires_grad else part + total
     return total
 
@@ -46,14 +66,38 @@ def blocked_terms(inner: int) -> int:
     return inner if inner <= LONGEST_SUM else INNER_BLOCK + -(-inner // INNER_BLOCK)
 
 
-ABSOLUTE_BLOCK = 256  # output elements whose weights are made absolute at a time
+def _output_blocks(weight: Tensor) -> Iterator[Tensor]:
+    """A weight [out, in], some of its output elements after another."""
+    step = max(1, CONVERTED_ELEMENTS // max(1, weight.shape[1]))
+    return (weight[first : first + step] for first in range(0, len(weight), step))
+
+
+def _joined(parts: list[Tensor], dim: int = -1) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
+
+
+def product(rows: Tensor, weight: Tensor) -> Tensor:
+    """rows @ weightᵀ for a weight [out, in] of any dtype."""
+    if weight.dtype == rows.dtype:
+        return rows @ weight.T
+    return _joined([rows @ part.to(rows.dtype).T for part in _output_blocks(weight)])
 
 
 def absolute_product(rows: Tensor, weight: Tensor) -> Tensor:
     """rows @ |weight|ᵀ without a second copy of a large weight [out, in]."""
-    if len(weight) <= 2 * ABSOLUTE_BLOCK:
-        return rows @ weight.abs().T
-    return torch.cat([rows @ part.abs().T for part in torch.split(weight, ABSOLUTE_BLOCK)], dim=-1)
+    return _joined([rows @ part.abs().to(rows.dtype).T for part in _output_blocks(weight)])
+
+
+def both_products(rows: Tensor, others: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """rows @ weightᵀ and others @ |weight|ᵀ."""
+    if weight.dtype == rows.dtype:
+        return rows @ weight.T, absolute_product(others, weight)
+    plain, absolute = [], []
+    for part in _output_blocks(weight):
+        converted = part.to(rows.dtype)
+        plain.append(rows @ converted.T)
+        absolute.append(others @ converted.abs_().T)
+    return _joined(plain), _joined(absolute)
 
 
 @bounds(Gemm)
@@ -61,6 +105,7 @@ class GemmRule(Rule[Gemm]):
     """y = α·x·W + β·b, with W transposed as the node says. Only the first operand is perturbed."""
 
     mixing = True
+    as_stored = (1,)
 
     def supports(self, view_perturbed: Sequence[bool], op: Gemm) -> str | None:
         if any(view_perturbed[1:]):
@@ -74,7 +119,7 @@ class GemmRule(Rule[Gemm]):
 
     def _bias(self, view: NodeView[Gemm]) -> Tensor | None:
         bias = view.constant(2)
-        return None if bias is None else bias * view.op.beta
+        return bias if bias is None or view.op.beta == 1.0 else bias * view.op.beta
 
     def interval(self, view: NodeView[Gemm]) -> tuple[Interval, ...]:
         return self.enclose(view).intervals
@@ -83,14 +128,22 @@ class GemmRule(Rule[Gemm]):
         weight, bias = self._weight(view), self._bias(view)
         x = view.interval(0)
         centre, radius = midpoint(x)
-        moved = (centre @ weight.T) * view.op.alpha
         deviation = view.deviations[0] if view.deviations else radius
         assert deviation is not None
-        three = absolute_product(torch.cat([radius, x.magnitude, deviation]), weight) * abs(view.op.alpha)
+        moved, three = both_products(centre, torch.cat([radius, x.magnitude, deviation]), weight)
+        if view.op.alpha != 1.0:
+            moved, three = moved * view.op.alpha, three * abs(view.op.alpha)
         spread, magnitude, far = three.tensor_split(3)
         if bias is not None:
             moved, magnitude = moved + bias, magnitude + bias.abs()
         return Enclosure((affine_interval(moved, spread),), (magnitude,), (far,))
+
+    def image(self, view: NodeView[Gemm], inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x, bias = inputs[0], self._bias(view)
+        assert x is not None
+        y = product(x, self._weight(view))
+        y = y if view.op.alpha == 1.0 else y * view.op.alpha
+        return (y if bias is None else y + bias,)
 
     def terms(self, view: NodeView[Gemm]) -> int:
         return self._weight(view).shape[1] + 3
@@ -127,14 +180,24 @@ class GemmRule(Rule[Gemm]):
 
         return cut() if rows is None and wanted is None else kept(view, ("between", rows, wanted), cut)
 
+    def _carried(self, view: NodeView[Gemm], block: Block, wanted: Elements | None) -> Tensor:
+        """Rows [R, k] at the output as rows at the wanted input elements."""
+        weight = self._weight(view)
+        if len(block.rows) >= FEW_ROWS or weight.numel() < CONVERTED_ELEMENTS:
+            flat = block.rows.reshape(len(block.rows), -1)
+            return blocked_product(flat, self._between(view, block.support, wanted))
+        # To take out a part of a large weight costs more than a few rows gain by it.
+        whole = block.whole()
+        carried = blocked_product(whole.reshape(len(whole), -1), weight)
+        return carried if wanted is None else carried.index_select(1, wanted.index)
+
     def backward_on(
         self, view: NodeView[Gemm], block: Block, wanted: tuple[Elements | None, ...]
     ) -> tuple[Block | None, ...] | None:
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
-        flat = block.rows.reshape(len(block.rows), -1)
-        carried = blocked_product(flat, self._between(view, block.support, wanted[0]))
+        carried = self._carried(view, block, wanted[0])
         if view.op.alpha != 1.0:
             carried = carried * view.op.alpha
         return (_block(carried, wanted[0], shape), None, None)
@@ -174,6 +237,7 @@ class MatMulRule(Rule[MatMul]):
     """x·W or W·x with W constant, batched as numpy's matmul."""
 
     mixing = True
+    as_stored = (0, 1)
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Any]:
         return _PRODUCT if all(perturbed) else self
@@ -182,8 +246,21 @@ class MatMulRule(Rule[MatMul]):
         left, right = view.constant(0), view.constant(1)
         constant = left if left is not None else right
         assert constant is not None
-        constant = constant.abs() if absolute else constant
-        return torch.matmul(x, constant) if left is None else torch.matmul(constant, x)
+
+        def part_of(part: Tensor) -> Tensor:
+            part = (part.abs() if absolute else part).to(x.dtype)
+            return torch.matmul(x, part) if left is None else torch.matmul(part, x)
+
+        if constant.dtype == x.dtype or constant.dim() != 2:
+            return part_of(constant)
+        if left is None:
+            return _joined([part_of(part.T) for part in _output_blocks(constant.T)])
+        return _joined([part_of(part) for part in _output_blocks(constant)], dim=-1 if x.dim() == 1 else -2)
+
+    def image(self, view: NodeView[MatMul], inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
+        x = inputs[view.perturbed[0]]
+        assert x is not None
+        return (self._product(view, x),)
 
     def interval(self, view: NodeView[MatMul]) -> tuple[Interval, ...]:
         centre, radius = midpoint(view.interval(view.perturbed[0]))
@@ -221,14 +298,14 @@ class MatMulRule(Rule[MatMul]):
             out = out.unsqueeze(-2) if x_is_vector else out
             if matrix.dim() == 2:
                 flat = out.reshape(-1, out.shape[-1])
-                carried = (flat @ matrix.T).reshape(*out.shape[:-1], matrix.shape[0])
+                carried = product(flat, matrix).reshape(*out.shape[:-1], matrix.shape[0])
             else:
-                carried = out @ matrix.transpose(-1, -2)
+                carried = out @ matrix.to(out.dtype).transpose(-1, -2)
         else:
             matrix = constant.unsqueeze(0) if constant_is_vector else constant
             out = coefficients.unsqueeze(-2) if constant_is_vector else coefficients
             out = out.unsqueeze(-1) if x_is_vector else out
-            carried = matrix.transpose(-1, -2) @ out
+            carried = matrix.to(out.dtype).transpose(-1, -2) @ out
         matrix_shape = (
             (1, shape[0]) if x_is_vector and index == 0 else (shape[0], 1) if x_is_vector else shape
         )

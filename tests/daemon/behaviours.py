@@ -7,6 +7,8 @@ import signal
 import time
 from contextlib import suppress
 
+import msgspec
+
 from boundscope.errors import DeadlineError
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
@@ -19,8 +21,11 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
+from boundscope.search.checkpoint import SearchState
+from boundscope.worker.checkpoints import JobCheckpoint
 
-QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF, IN_STEP, TO_THE_LIMIT = range(10)
+QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF, IN_STEP, TO_THE_LIMIT, COUNTS = range(11)
+COUNTED = 60
 FLOOD_POINTS = 6000
 FLOOD_LINES = 60
 
@@ -67,7 +72,33 @@ def run(job: VerifyJob, files: object, monitor: Monitor, ranks: object) -> Verif
                     monitor.emit(Progress(stage="waiting", done=0, total=0))
                     time.sleep(0.02)
             return result(f"{monitor.elapsed_s}")
+        case 10:
+            return count(job, files, monitor, ranks)
     return result(f"rank {rank}")
+
+
+def count(job: VerifyJob, files: object, monitor: Monitor, ranks: object) -> VerifyResult:
+    """A search that counts to COUNTED, one step at a time, and goes on from its checkpoint."""
+    checkpoint = JobCheckpoint(job, files, monitor, ranks)  # type: ignore[arg-type]
+    state = checkpoint.load() or SearchState(counters={"count": 0, "runs": 0})
+    state.counters["runs"] += 1
+    verdict: Verdict | None = None
+    try:
+        while state.counters["count"] < COUNTED:
+            monitor.check()
+            state.counters["count"] += 1
+            state.elapsed_s += 0.02
+            checkpoint.save(lambda: state)
+            if ranks.rank == 0:  # type: ignore[attr-defined]
+                monitor.emit(Progress(stage="counting", done=int(state.counters["count"]), total=COUNTED))
+            time.sleep(0.02)
+        verdict = Verdict.VERIFIED
+    except DeadlineError:
+        verdict = Verdict.TIMEOUT
+    finally:
+        checkpoint.settle(verdict)
+    said = f"counted to {state.counters['count']} in {state.counters['runs']} runs"
+    return msgspec.structs.replace(result(said), verdict=verdict)
 
 
 def flood(monitor: Monitor) -> None:

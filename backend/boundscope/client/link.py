@@ -45,6 +45,7 @@ from boundscope.protocol import (
     ReplyBody,
     Request,
     RequestBody,
+    Resume,
     Struct,
     Submit,
     Submitted,
@@ -245,6 +246,12 @@ class Client:
     def submit(self, job: Job, title: str = "", *, key: str | None = None) -> JobInfo:
         """Queue a job. A key given by the caller makes it safe to submit again after a broken connection."""
         return self.ask(Submit(job=job, key=key or uuid.uuid4().hex, title=title), Submitted).info
+
+    def resume(self, job_id: str, timeout_s: float | None = None, *, key: str | None = None) -> JobInfo:
+        """Queue a job that goes on with the search of one that ended without a final verdict, for `timeout_s` more
+        seconds (None: as many as that one had). DaemonError where that job left nothing to go on from."""
+        body = Resume(job_id=job_id, key=key or uuid.uuid4().hex, timeout_s=timeout_s)
+        return self.ask(body, Submitted).info
 
     def jobs(self, *, include_inspections: bool = False) -> list[JobInfo]:
         """All jobs, oldest first."""

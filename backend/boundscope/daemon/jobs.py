@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import shutil
 import time
@@ -15,7 +16,7 @@ from boundscope import capabilities
 from boundscope.daemon.blobs import BlobStore, hashes_of, job_files, property_file
 from boundscope.daemon.endpoint import Endpoint, KeyPair
 from boundscope.daemon.hello import HOST
-from boundscope.daemon.jobspec import JobSpec, Kind, job_kind
+from boundscope.daemon.jobspec import CHECKPOINT_NAME, SEARCH_NAME, JobSpec, Kind, job_kind
 from boundscope.daemon.postmortem import Outcome
 from boundscope.daemon.run import JobRun
 from boundscope.daemon.store import Store
@@ -33,11 +34,13 @@ from boundscope.protocol import (
     Progress,
     StateChanged,
     VariabilityJob,
+    Verdict,
     VerifyJob,
 )
 
 INSPECTIONS_KEPT = 20
 INSPECTIONS_AT_ONCE = 4
+FINAL = (Verdict.VERIFIED, Verdict.VIOLATED)  # verdicts that more time would not change
 log = logging.getLogger("boundscope.daemon")
 
 
@@ -114,7 +117,7 @@ class Jobs:
 
     # ------------------------------------------------------------ submitting
 
-    def submit(self, job: Job, key: str, title: str) -> JobInfo:
+    def submit(self, job: Job, key: str, title: str, *, resumes: str | None = None) -> JobInfo:
         """Queue a job; the same key again gives the job that it gave before. BoundscopeError says why not."""
         if key in self._ids:
             return self.info(self._ids[key])
@@ -140,6 +143,7 @@ class Jobs:
             job=job,
             created_s=now,
             host=HOST,
+            resumes=resumes,
         )
         self._infos[job_id] = info
         self._keys[job_id] = key
@@ -147,6 +151,38 @@ class Jobs:
         self._open.add(job_id)
         self._set_state(job_id, JobState.QUEUED)
         return info
+
+    def resume(self, job_id: str, key: str, timeout_s: float | None) -> JobInfo:
+        """Queue a job that goes on with the search of one that has ended; UsageError where there is none to go on with.
+
+        The state stays with the old job until the new one starts.
+        """
+        if key in self._ids:
+            return self.info(self._ids[key])
+        info = self.info(job_id)
+        if waiting := self._resuming(job_id):
+            raise UsageError(
+                f"job {waiting}, which waits for its turn, goes on with the search of job {job_id}"
+            )
+        if not info.resumable or not isinstance(info.job, VerifyJob):
+            raise UsageError(f"job {job_id} left nothing to go on from: {self._why_final(info)}")
+        job = info.job if timeout_s is None else replace(info.job, timeout_s=timeout_s)
+        return self.submit(job, key, info.title, resumes=job_id)
+
+    def _resuming(self, job_id: str) -> str | None:
+        """The job that waits to take over another's search."""
+        waiting = (info for info in self._infos.values() if info.resumes == job_id)
+        return next((info.id for info in waiting if info.state is JobState.QUEUED), None)
+
+    def _why_final(self, info: JobInfo) -> str:
+        if not info.state.ended:
+            return f"it is {info.state}"
+        if info.verdict in FINAL:
+            return f"it has its answer, {info.verdict}"
+        taken = [other.id for other in self._infos.values() if other.resumes == info.id]
+        if taken:
+            return f"job {taken[-1]} has taken its search over"
+        return "only a complete search (method complete) that had begun can go on"
 
     def withdraw(self, job_id: str) -> None:
         """Take a job back that could not be committed: whoever submitted it is told that it was refused."""
@@ -172,8 +208,20 @@ class Jobs:
             changes |= {"paused_s": info.paused_s + lasted_s, "paused_since_s": None}
         self._update(job_id, state=state, **changes)
 
-    def _end(self, job_id: str, state: JobState, cause: str = "", **changes: object) -> None:
+    def _end(
+        self,
+        job_id: str,
+        state: JobState,
+        cause: str = "",
+        *,
+        verdict: Verdict | None = None,
+        **changes: object,
+    ) -> None:
         self._open.discard(job_id)
+        search = self._folder / job_id / SEARCH_NAME
+        if verdict in FINAL:
+            shutil.rmtree(search, ignore_errors=True)
+        changes |= {"verdict": verdict, "resumable": (search / CHECKPOINT_NAME).exists()}
         self._set_state(job_id, state, cause, cause=cause, ended_s=time.time(), **changes)
 
     def _record(self, job_id: str, rank: int, time_s: float, event: Event) -> None:
@@ -234,6 +282,7 @@ class Jobs:
         folder.mkdir(mode=0o700)
         network, given = self._lay_out_pair(job, folder)
         points, results = self._lay_out_points(job, folder)
+        checkpoint = self._prepare_search(info, folder) if isinstance(job, VerifyJob) else None
         many = job if isinstance(job, InstancesJob) else None
         keys = KeyPair.new()
         self._endpoint.admit(keys.public, f"job:{info.id}")
@@ -251,6 +300,7 @@ class Jobs:
             secret_key=keys.secret,
             inputs=points,
             results=results,
+            checkpoint=checkpoint,
             networks=() if many is None else self._lay_out_all(many.networks, folder / "networks"),
             properties=() if many is None else self._lay_out_all(many.properties, folder / "properties"),
         )
@@ -262,6 +312,19 @@ class Jobs:
             send=self._endpoint.send,
             remember=lambda mark: self._store.remember_process(info.id, mark),
         )
+
+    def _prepare_search(self, info: JobInfo, folder: Path) -> str:
+        """Where the job keeps its search's state: that of the job that it goes on with, or none yet."""
+        search = folder / SEARCH_NAME
+        if (
+            info.resumes is not None
+            and (self._folder / info.resumes / SEARCH_NAME / CHECKPOINT_NAME).exists()
+        ):
+            os.rename(self._folder / info.resumes / SEARCH_NAME, search)
+            self._update(info.resumes, resumable=False)
+        else:
+            search.mkdir(mode=0o700)
+        return str(search / CHECKPOINT_NAME)
 
     def _lay_out_pair(self, job: Job, folder: Path) -> tuple[str | None, str | None]:
         """The network and the file of the property of a job that has one of each at most."""
@@ -349,6 +412,10 @@ class Jobs:
         info = self.info(job_id)
         if not info.state.ended:
             raise UsageError(f"job {job_id} is {info.state}; cancel it first")
+        if waiting := self._resuming(job_id):
+            raise UsageError(
+                f"job {waiting}, which waits for its turn, goes on with its search; cancel that first"
+            )
         self._store.delete_jobs([job_id])
         del self._infos[job_id], self._ids[self._keys.pop(job_id)]
         shutil.rmtree(self._folder / job_id, ignore_errors=True)

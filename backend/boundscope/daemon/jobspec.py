@@ -15,6 +15,8 @@ from boundscope.protocol import Job, Struct, Tally
 SPEC_NAME = "job.json"
 REPORT_NAME = "launch.json"
 LOG_NAME = "output.log"
+SEARCH_NAME = "search"  # the folder of a complete search's state, which another job can take over
+CHECKPOINT_NAME = "checkpoint"
 
 EXIT_CANCELLED = 3
 EXIT_LOST_PEER = 4
@@ -55,6 +57,7 @@ class JobSpec(Struct, frozen=True):
     secret_key: str
     inputs: tuple[str, ...] = ()  # paths of a variability job's points
     results: str | None = None  # the folder that its tables go to
+    checkpoint: str | None = None  # where a complete search keeps its state
     networks: tuple[str, ...] = ()  # paths of a benchmark's files
     properties: tuple[str, ...] = ()
     first: int = 0  # the instance of a benchmark to go on with, after those counted in `tally`

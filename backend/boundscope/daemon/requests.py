@@ -33,6 +33,7 @@ from boundscope.protocol import (
     Refused,
     ReplyBody,
     RequestBody,
+    Resume,
     Shutdown,
     Struct,
     Submit,
@@ -77,7 +78,9 @@ class Answerer:
     def _answer(self, peer: bytes, body: RequestBody) -> ReplyBody | RawPage:
         match body:
             case Submit():
-                return self._submit(body)
+                return self._submitted(self.jobs.submit(body.job, body.key, body.title))
+            case Resume():
+                return self._submitted(self.jobs.resume(body.job_id, body.key, body.timeout_s))
             case ListJobs():
                 return JobList(jobs=self.jobs.listed(include_inspections=body.include_inspections))
             case GetEvents():
@@ -109,8 +112,7 @@ class Answerer:
                 self._shutdown(body)
         return Done()
 
-    def _submit(self, body: Submit) -> Submitted:
-        info: JobInfo = self.jobs.submit(body.job, body.key, body.title)
+    def _submitted(self, info: JobInfo) -> Submitted:
         try:
             self.commit()
         except StoreError:

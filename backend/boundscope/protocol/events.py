@@ -128,6 +128,8 @@ class JobInfo(Struct):
     progress: Progress | None = None
     paused_s: float = 0.0  # in all pauses that are over
     paused_since_s: float | None = None  # epoch, of the pause that lasts
+    resumes: str | None = None  # the job whose search this one goes on with
+    resumable: bool = False  # it has ended, and another job can go on with its search
 
     def run_s(self, now_s: float) -> float | None:
         """Seconds that the job has run, or ran, without its pauses; None before it started. `now_s`: epoch."""

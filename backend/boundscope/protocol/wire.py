@@ -36,6 +36,17 @@ class Submit(Struct, tag="submit"):
     title: str = ""
 
 
+class Resume(Struct, tag="resume"):
+    """Submit a job that goes on with the search of one that has ended without a final verdict (`JobInfo.resumable`).
+
+    It is that job again, with a time limit of its own: `timeout_s`, or as much as that one had. `key` as in Submit.
+    """
+
+    job_id: str
+    key: str
+    timeout_s: float | None = None
+
+
 class ListJobs(Struct, tag="list_jobs"):
     include_inspections: bool = False
 
@@ -117,6 +128,7 @@ class Shutdown(Struct, tag="shutdown"):
 
 RequestBody = (
     Submit
+    | Resume
     | ListJobs
     | GetEvents
     | Subscribe

@@ -105,6 +105,7 @@ def fingerprint(job: VerifyJob) -> dict[str, str]:
         "engine": job.engine.value,
         "arithmetic": job.arithmetic.value,
         "precision": job.precision.value,
+        "branching": job.branching.value,
         "seed": str(job.seed),
     }
 
@@ -126,13 +127,17 @@ def _property_content(job: VerifyJob) -> str:
 
 
 class Checkpoint:
-    """The checkpoint of one job at `path`; `job` is its `fingerprint`. Only one process can use it at a time.
+    """The checkpoint of one job at `path`; `job` is its `fingerprint`.
+
+    Only one process can use it at a time, beside those of the same job that load it only (`writes` False); it must not
+    save before these have loaded.
 
     Every method raises CheckpointError, with what to do, where the file or its disk does not play along.
     """
 
-    def __init__(self, path: Path, job: Mapping[str, str]) -> None:
+    def __init__(self, path: Path, job: Mapping[str, str], *, writes: bool = True) -> None:
         self.path = path
+        self._writes = writes
         self.job = dict(job)
         self.cost_s = 0.0  # of the last save
         self._next_s = time.monotonic() + LEAST_INTERVAL_S
@@ -151,6 +156,8 @@ class Checkpoint:
 
     def save(self, state: SearchState) -> None:
         """Replace what is there; where that fails, what is there stays valid, and the search can go on."""
+        if not self._writes:
+            raise ValueError("this process only loads")
         self._acquire()
         start = time.monotonic()
         interval_s = INTERVAL_AFTER_FAILURE_S
@@ -300,6 +307,8 @@ class Checkpoint:
 
     def remove(self) -> None:
         """Take it away: there is a final answer."""
+        if not self._writes:
+            raise ValueError("this process only loads")
         self._acquire()
         try:
             self.path.unlink(missing_ok=True)
@@ -330,7 +339,7 @@ class Checkpoint:
         return self.path.with_name(f".{self.path.name}.lock")
 
     def _acquire(self) -> None:
-        while self._lock is None:
+        while self._writes and self._lock is None:
             try:
                 descriptor = os.open(self._lock_path, os.O_RDWR | os.O_CREAT, 0o600)
             except OSError as error:

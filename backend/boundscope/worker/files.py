@@ -10,10 +10,12 @@ from boundscope.protocol import Instance, Tally
 
 @dataclass(frozen=True)
 class JobFiles:
-    """Paths of the network and of the property file (for an ε-ball: of its centre)."""
+    """Paths of the network and of the property file (for an ε-ball: of its centre); where a complete search keeps its
+    state, and goes on from it where it is there (None: it keeps none)."""
 
     network: Path
     property: Path
+    checkpoint: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -142,7 +142,11 @@ def job_files(spec: JobSpec) -> Files:
             inputs=tuple(Path(path) for path in spec.inputs),
             property=None if spec.property is None else Path(spec.property),
         )
-    return JobFiles(network=network, property=Path(spec.property or ""))
+    return JobFiles(
+        network=network,
+        property=Path(spec.property or ""),
+        checkpoint=None if spec.checkpoint is None else Path(spec.checkpoint),
+    )
 
 
 def join(size: int, *, gpus: bool = True) -> None:

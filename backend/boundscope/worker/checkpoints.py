@@ -1,0 +1,92 @@
+"""The checkpoint of a job on all of its ranks: every rank goes on from it, rank 0 alone writes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from boundscope.errors import BoundscopeError, CheckpointError
+from boundscope.monitor import Monitor
+from boundscope.protocol import Verdict, VerifyJob
+from boundscope.search.checkpoint import Checkpoint, SearchState, fingerprint
+from boundscope.worker.files import JobFiles
+
+if TYPE_CHECKING:
+    from boundscope.sharding.ranks import RankGroup
+
+
+class JobCheckpoint:
+    """Does nothing where `files` name no checkpoint. A checkpoint that cannot be written is a warning in the log: it
+    never ends the search."""
+
+    def __init__(self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> None:
+        self._monitor, self._ranks = monitor, ranks
+        self._told = ""
+        self._checkpoint: Checkpoint | None = None
+        if files.checkpoint is not None:
+            self._checkpoint = Checkpoint(files.checkpoint, fingerprint(job), writes=ranks.rank == 0)
+
+    @property
+    def folder(self) -> Path | None:
+        """Where pools should spill to, so that checkpoints share their files instead of copying them."""
+        return None if self._checkpoint is None else self._checkpoint.path.parent
+
+    def load(self, *, limit_bytes: int | None = None) -> SearchState | None:
+        """What an earlier run left, the same on every rank, or None. All ranks call it together.
+
+        Raises:
+            CheckpointError: it is damaged, in use, or of another job.
+            OutOfMemoryError: there is no room for its domains.
+        """
+        if self._checkpoint is None:
+            return None
+        state: SearchState | None = None
+        error: BoundscopeError | None = None
+        try:
+            state = self._checkpoint.load(limit_bytes=limit_bytes, folder=self.folder)
+        except BoundscopeError as caught:
+            error = caught
+        try:
+            # No rank goes on, and rank 0 replaces nothing, before all have read it.
+            self._ranks.agree(error)
+        except BoundscopeError:
+            for pool in () if state is None else state.pools.values():
+                pool.close()
+            raise
+        if state is not None and self._ranks.rank == 0:
+            waiting = sum(len(pool) for pool in state.pools.values())
+            proven = sum(clause.proven for clause in state.clauses)
+            self._monitor.log(
+                f"the search goes on from {self._checkpoint.path}: {state.elapsed_s:.1f} s so far, "
+                f"{proven} of {len(state.clauses)} clauses excluded, {waiting} domains wait"
+            )
+        return state
+
+    def save_if_due(self, state: Callable[[], SearchState]) -> None:
+        """Save now and then; cheap to call after every round, on every rank."""
+        if self._checkpoint is not None and self._ranks.rank == 0 and self._checkpoint.due():
+            self.save(state)
+
+    def save(self, state: Callable[[], SearchState]) -> None:
+        """Save now, as at the end of the time or at the wish to stop."""
+        if self._checkpoint is None or self._ranks.rank:
+            return
+        try:
+            self._checkpoint.save(state())
+        except CheckpointError as error:
+            if str(error) != self._told:
+                self._monitor.log(str(error), "warning")
+            self._told = str(error)
+
+    def settle(self, verdict: Verdict | None) -> None:
+        """The job is over: a checkpoint stays where it gave no final answer (None: no answer at all)."""
+        if self._checkpoint is None:
+            return
+        try:
+            if verdict in (Verdict.VERIFIED, Verdict.VIOLATED) and self._ranks.rank == 0:
+                self._checkpoint.remove()
+        except CheckpointError as error:
+            self._monitor.log(str(error), "warning")
+        finally:
+            self._checkpoint.close()

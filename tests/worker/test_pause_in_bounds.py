@@ -48,7 +48,7 @@ class Pausing(Monitor):
 
 @pytest.mark.parametrize("method", [Method.CROWN, Method.ALPHA_CROWN])
 def test_bounds_are_the_same_bits_with_pauses(tmp_path, method):
-    network = load_network(write_wide_network(tmp_path / "net.onnx", 40, 3))
+    network = load_network(write_wide_network(tmp_path / "net.onnx", 24, 3))
     case = read_property(
         write_property(tmp_path / "p.vnnlib"), input_count=2, output_count=network.output_count
     ).cases[0]
@@ -61,7 +61,7 @@ def test_bounds_are_the_same_bits_with_pauses(tmp_path, method):
         return engine.margins(engine.context(case.box, method), constraints, method).tolist()
 
     straight = margins(Monitor())
-    halting = Pausing(range(3, 18, 3))
+    halting = Pausing(range(2, 12, 2))
     assert margins(halting) == straight
     assert halting.steps >= halting.at.stop
 

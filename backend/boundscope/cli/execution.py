@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from boundscope.cli.interrupt import Stop, stop_on_signal
+from boundscope.cli.interrupt import Stop, Suspension, stop_on_signal, suspend_on_signal
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
 from boundscope.errors import BoundscopeError, CancelledError, DaemonError, RankFailedError
@@ -69,10 +69,10 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     created_s = time.time()
     line = ProgressLine()
-    with stop_on_signal(line.say) as stop, line:
+    with stop_on_signal(line.say) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         recorder.add(-1, StateChanged(state=JobState.RUNNING))
-        result = (_one_rank if job.ranks == 1 else _ranks)(job, files, recorder, stop)
+        result = (_one_rank if job.ranks == 1 else _ranks)(job, files, recorder, stop, hold)
         recorder.add(0, result)
         recorder.add(-1, StateChanged(state=JobState.FINISHED))
     info = JobInfo(
@@ -91,25 +91,29 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     return Outcome(info, recorder.record, result)
 
 
-def _one_rank(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
+def _one_rank(
+    job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop, hold: Suspension
+) -> VerifyResult:
     for name, value in thread_variables(job.threads_per_rank or core_count()).items():
         os.environ.setdefault(name, value)
     import torch
 
     from boundscope.sharding.ranks import RankGroup
+    from boundscope.worker.here import run_here
     from boundscope.worker.verify import run_verify
 
-    if job.threads_per_rank is not None:
-        torch.set_num_threads(job.threads_per_rank)
-    monitor = Monitor(lambda event: recorder.add(0, event), timeout_s=job.timeout_s)
-    stop.tell(monitor.cancel)
-    return run_verify(job, files, monitor, RankGroup())
+    def work(monitor: Monitor) -> VerifyResult:
+        if job.threads_per_rank is not None:
+            torch.set_num_threads(job.threads_per_rank)
+        return run_verify(job, files, monitor, RankGroup())
+
+    return run_here(job, work, lambda event: recorder.add(0, event), cancel=stop.event, hold=hold)
 
 
-def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop) -> VerifyResult:
+def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop, hold: Suspension) -> VerifyResult:
     from boundscope.worker.local import run_local
 
-    return run_local(job, files, recorder.add, cancel=stop.event)
+    return run_local(job, files, recorder.add, cancel=stop.event, hold=hold)
 
 
 # ---------------------------------------------------------------- on a daemon

@@ -1,4 +1,4 @@
-"""Ctrl+C and SIGTERM ask a run to stop; a second one stops it at once."""
+"""Ctrl+C and SIGTERM ask a run to stop, a second stops it at once; Ctrl+Z suspends it, and its time limit."""
 
 from __future__ import annotations
 
@@ -37,6 +37,45 @@ class Stop:
         self.event.set()
         for ask in self._tell:
             ask()
+
+
+class Suspension:
+    """A wish to suspend this process. Whoever drives a job in it (`driven`) first has the job stand still; else the
+    process is suspended at once. `hide` and `show` are called before and afterwards."""
+
+    def __init__(self, hide: Callable[[], None], show: Callable[[], None]) -> None:
+        self._hide, self._show = hide, show
+        self.driven = self.asked = self.continued = False
+
+    def take(self) -> None:
+        """Be suspended, as the shell expects it; comes back after SIGCONT."""
+        self._hide()
+        mine = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
+        signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
+        signal.signal(signal.SIGTSTP, mine)
+        self.asked = False
+        self._show()
+
+    def handle_stop(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        if not self.driven:
+            self.take()
+
+    def handle_continue(self, number: int, frame: FrameType | None) -> None:
+        self.continued = True
+
+
+@contextmanager
+def suspend_on_signal(hide: Callable[[], None], show: Callable[[], None]) -> Iterator[Suspension]:
+    """While inside, SIGTSTP asks the Suspension, and SIGCONT tells it, also after a SIGSTOP that nobody can catch."""
+    suspension = Suspension(hide, show)
+    handlers = {signal.SIGTSTP: suspension.handle_stop, signal.SIGCONT: suspension.handle_continue}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield suspension
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

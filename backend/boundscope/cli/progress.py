@@ -36,6 +36,16 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         if self._display is not None:
             self._display.stop()
 
+    def hide(self) -> None:
+        """Take the line off the terminal, which somebody else wants to use."""
+        if self._display is not None:
+            self._display.stop()
+
+    def show(self) -> None:
+        """Show it again."""
+        if self._display is not None:
+            self._display.start()
+
     def take(self, record: EventRecord) -> None:
         """Show what one event says; any thread."""
         event = record.event

@@ -16,7 +16,7 @@ import msgspec
 from boundscope import capabilities
 from boundscope.cli import inputs, noise, results
 from boundscope.cli.execution import connect, follow, no_result
-from boundscope.cli.interrupt import Stop, stop_on_signal
+from boundscope.cli.interrupt import Stop, Suspension, stop_on_signal, suspend_on_signal
 from boundscope.cli.output import complain
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
@@ -159,30 +159,32 @@ def failed(job: VariabilityJob, reason: str) -> VariabilityResult:
 def run_here(job: VariabilityJob, files: VariabilityFiles) -> VariabilityResult:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     line = ProgressLine()
-    with stop_on_signal(line.say) as stop, line:
+    with stop_on_signal(line.say) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         if job.ranks == 1:
-            return _one_rank(job, files, recorder, stop)
+            return _one_rank(job, files, recorder, stop, hold)
         from boundscope.worker.local import run_local
 
-        return run_local(job, files, recorder.add, cancel=stop.event)
+        return run_local(job, files, recorder.add, cancel=stop.event, hold=hold)
 
 
 def _one_rank(
-    job: VariabilityJob, files: VariabilityFiles, recorder: Recorder, stop: Stop
+    job: VariabilityJob, files: VariabilityFiles, recorder: Recorder, stop: Stop, hold: Suspension
 ) -> VariabilityResult:
     for name, value in thread_variables(job.threads_per_rank or core_count()).items():
         os.environ.setdefault(name, value)
     import torch
 
     from boundscope.sharding.ranks import RankGroup
+    from boundscope.worker.here import run_here
     from boundscope.worker.variability import run_variability
 
-    if job.threads_per_rank is not None:
-        torch.set_num_threads(job.threads_per_rank)
-    monitor = Monitor(lambda event: recorder.add(0, event), timeout_s=job.timeout_s)
-    stop.tell(monitor.cancel)
-    return run_variability(job, files, monitor, RankGroup())
+    def work(monitor: Monitor) -> VariabilityResult:
+        if job.threads_per_rank is not None:
+            torch.set_num_threads(job.threads_per_rank)
+        return run_variability(job, files, monitor, RankGroup())
+
+    return run_here(job, work, lambda event: recorder.add(0, event), cancel=stop.event, hold=hold)
 
 
 # ---------------------------------------------------------------- on a daemon

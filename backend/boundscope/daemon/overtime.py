@@ -19,7 +19,8 @@ from boundscope.protocol import (
     VerifyResult,
 )
 
-GRACE_S = 8.0  # beyond the limit, for a step that is under way to end and the result to be said
+GRACE_S = 2.0  # beyond the limit, for a step that is under way to end and the result to be said
+SAVING_S = 8.0  # the same where samples must still be joined and saved
 
 
 @dataclass
@@ -38,9 +39,13 @@ class Overtime:
         if isinstance(event, GapPoint):
             self._newest[event.case, event.clause] = event
 
+    @property
+    def grace_s(self) -> float:
+        return SAVING_S if isinstance(self.job, VariabilityJob) else GRACE_S
+
     def forgive(self, pause_s: float) -> None:
         """Do not count a time in which nobody watched."""
-        if self.began_s is not None:
+        if self.began_s is not None and not self.held:
             self.began_s += pause_s
 
     def hold(self, now: float) -> None:
@@ -62,7 +67,7 @@ class Overtime:
         """Whether the limit and the grace have passed."""
         if self.began_s is None or self.held or not isinstance(self.job, VerifyJob | VariabilityJob):
             return False
-        return now - self.began_s > self.job.timeout_s + GRACE_S
+        return now - self.began_s > self.job.timeout_s + self.grace_s
 
     def result(self, ranks: Iterable[int], now: float) -> VerifyResult | VariabilityResult:
         """The timeout that the ranks owe, with the margins that they had told."""
@@ -71,7 +76,7 @@ class Overtime:
         names = ", ".join(str(rank) for rank in sorted(ranks))
         reason = (
             f"the time limit of {self.job.timeout_s:g} s passed, and rank {names} was still inside a "
-            f"computation that cannot be interrupted {GRACE_S:g} s later; its process was ended"
+            f"computation that cannot be interrupted {self.grace_s:g} s later; it was ended there"
         )
         seconds = Seconds(load=0.0, parse=0.0, solve=now - self.began_s)
         if isinstance(self.job, VariabilityJob):

@@ -251,7 +251,9 @@ class JobRun:
         """End a pause."""
         if self._paused:
             self._paused = False
-            self._overtime.go_on(time.monotonic())
+            now = time.monotonic()
+            self._forgive_own_pause(now)  # before that of the job is over: no time is forgiven twice
+            self._overtime.go_on(now)
             self._ask_pause(self._ranks.values())
 
     @property

@@ -5,8 +5,10 @@ from __future__ import annotations
 import shutil
 import tempfile
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import overload
 
@@ -30,8 +32,10 @@ from boundscope.protocol import (
     to_json,
 )
 from boundscope.worker.files import InstancesFiles, JobFiles, VariabilityFiles
+from boundscope.worker.here import Hold
 
 POLL_S = 0.05
+HOLD_S = 2.0  # for the ranks to stand before this process is suspended
 
 
 @overload
@@ -41,6 +45,7 @@ def run_local(
     on_event: Callable[[int, Event], None],
     *,
     cancel: threading.Event | None = None,
+    hold: Hold | None = None,
     kinds: Mapping[str, Kind] = KINDS,
 ) -> VerifyResult: ...
 
@@ -52,6 +57,7 @@ def run_local(
     on_event: Callable[[int, Event], None],
     *,
     cancel: threading.Event | None = None,
+    hold: Hold | None = None,
     kinds: Mapping[str, Kind] = KINDS,
 ) -> VariabilityResult: ...
 
@@ -63,6 +69,7 @@ def run_local(
     on_event: Callable[[int, Event], None],
     *,
     cancel: threading.Event | None = None,
+    hold: Hold | None = None,
     kinds: Mapping[str, Kind] = KINDS,
 ) -> InstancesResult: ...
 
@@ -73,9 +80,11 @@ def run_local(
     on_event: Callable[[int, Event], None],
     *,
     cancel: threading.Event | None = None,
+    hold: Hold | None = None,
     kinds: Mapping[str, Kind] = KINDS,
 ) -> VerifyResult | VariabilityResult | InstancesResult:
     """Run `job.ranks` ranks and give rank 0's result; `on_event(rank, event)` is called in this thread.
+    Where `hold` asks to suspend this process, the ranks, which are in sessions of their own, pause first.
 
     Raises:
         CancelledError: `cancel` was set.
@@ -103,7 +112,7 @@ def run_local(
     )
     try:
         run.start()
-        return _result(_drive(run, endpoint, cancel))
+        return _result(_drive(run, endpoint, cancel, hold))
     except OSError as error:
         raise RankFailedError(f"the ranks could not be started: {error}") from error
     finally:
@@ -127,7 +136,9 @@ def _with_files(spec: JobSpec, files: JobFiles | VariabilityFiles | InstancesFil
         property=None if files.property is None else str(files.property.absolute()),
     )
     if isinstance(files, VariabilityFiles):
-        spec = replace(spec, inputs=_absolute(files.inputs), results=str(files.results.absolute()))
+        return replace(spec, inputs=_absolute(files.inputs), results=str(files.results.absolute()))
+    if files.checkpoint is not None:
+        spec = replace(spec, checkpoint=str(files.checkpoint.absolute()))
     return spec
 
 
@@ -135,7 +146,40 @@ def _absolute(paths: tuple[Path, ...]) -> tuple[str, ...]:
     return tuple(str(path.absolute()) for path in paths)
 
 
-def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> Outcome:
+def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None, hold: Hold | None) -> Outcome:
+    if hold is None:
+        return _follow(run, endpoint, cancel, lambda: None)
+    hold.driven = True
+    try:
+        return _follow(run, endpoint, cancel, _Holder(run, hold).look)
+    finally:
+        hold.driven = False
+
+
+@dataclass
+class _Holder:
+    """Has the ranks stand still before this process is suspended."""
+
+    run: JobRun
+    hold: Hold
+    asked_s: float | None = None
+
+    def look(self) -> None:
+        if not self.hold.asked:
+            return
+        now = time.monotonic()
+        if self.asked_s is None:
+            self.asked_s = now
+            self.run.pause()
+        if self.run.standing or now - self.asked_s > HOLD_S:
+            self.asked_s = None
+            self.hold.take()
+            self.run.go_on()
+
+
+def _follow(
+    run: JobRun, endpoint: Endpoint, cancel: threading.Event | None, look: Callable[[], None]
+) -> Outcome:
     while True:
         for message in endpoint.receive(POLL_S):
             if message.payload.startswith(b"{"):
@@ -146,6 +190,7 @@ def _drive(run: JobRun, endpoint: Endpoint, cancel: threading.Event | None) -> O
         run.acknowledge()
         if cancel is not None and cancel.is_set() and not run.cancelling:
             run.cancel()
+        look()
         outcome = run.tick()
         if outcome is not None:
             return outcome

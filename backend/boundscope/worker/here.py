@@ -1,0 +1,122 @@
+"""One rank in this very process, as the command line runs it: in a thread that can be left behind.
+
+So the process keeps the time limit, hears Ctrl+C and Ctrl+Z at once, and writes what is known, whatever the rank does.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar, cast
+
+from boundscope.daemon.overtime import Overtime
+from boundscope.errors import CancelledError
+from boundscope.monitor import Monitor
+from boundscope.protocol import Event, VariabilityJob, VerifyJob
+from boundscope.threads import RANK_THREAD
+
+POLL_S = 0.05
+STOPPED_S = 0.5  # longer between two looks than a busy machine makes it
+
+R = TypeVar("R")
+
+
+class Hold(Protocol):
+    """A process that can be suspended (Ctrl+Z), as whoever drives a job in it sees it."""
+
+    driven: bool  # somebody takes care of what is asked
+    asked: bool  # to suspend the process
+    continued: bool  # the process was stopped, by whatever means, and goes on
+
+    def take(self) -> None:
+        """Suspend the process; comes back when it is continued."""
+        ...
+
+
+class _Rank(threading.Thread, Generic[R]):
+    def __init__(self, work: Callable[[], R]) -> None:
+        super().__init__(name=RANK_THREAD, daemon=True)
+        self._work = work
+        self.result: R | None = None
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.result = self._work()
+        except BaseException as error:  # noqa: BLE001 raised again where the thread was started
+            self.error = error
+
+
+def run_here(
+    job: VerifyJob | VariabilityJob,
+    work: Callable[[Monitor], R],
+    on_event: Callable[[Event], None],
+    *,
+    cancel: threading.Event,
+    hold: Hold | None = None,
+) -> R:
+    """What `work` gives, or raises. Where it keeps no time limit, the timeout that it owes, with what it has told.
+
+    A thread that was left behind ends at its next `check`. The interpreter must not wait for it: see RANK_THREAD.
+
+    Raises:
+        CancelledError: `cancel` was set; also where `work` does not hear of it.
+    """
+    overtime = Overtime(job)
+    left = threading.Event()
+
+    def emit(event: Event) -> None:
+        if not left.is_set():
+            overtime.hear(event, monitor.now_s)
+            on_event(event)
+
+    monitor = Monitor(emit, timeout_s=job.timeout_s)
+    overtime.began_s = monitor.started
+    rank = _Rank(lambda: work(monitor))
+    rank.start()
+    try:
+        _watch(rank, monitor, overtime, cancel, hold)
+    finally:
+        left.set()
+        monitor.cancel()
+    if rank.error is not None:
+        raise rank.error
+    if rank.is_alive():
+        return cast("R", overtime.result([0], monitor.now_s))
+    return cast("R", rank.result)
+
+
+def _watch(
+    rank: _Rank[R], monitor: Monitor, overtime: Overtime, cancel: threading.Event, hold: Hold | None
+) -> None:
+    """Until the rank has ended, or has not in time."""
+    asked_s: float | None = None
+    looked_s = time.monotonic()
+    if hold is not None:
+        hold.driven = True
+    try:
+        while rank.is_alive() and not overtime.over(monitor.now_s):
+            rank.join(POLL_S)
+            if hold is not None:
+                _obey(hold, monitor, looked_s)
+            looked_s = time.monotonic()
+            if cancel.is_set():
+                monitor.cancel()
+                asked_s = looked_s if asked_s is None else asked_s
+                if looked_s - asked_s > overtime.grace_s and rank.is_alive():
+                    raise CancelledError("stopped inside a computation that cannot be interrupted")
+    finally:
+        if hold is not None:
+            hold.driven = False
+
+
+def _obey(hold: Hold, monitor: Monitor, looked_s: float) -> None:
+    """Suspend the process where that is asked; the clock leaves out every time in which it was stopped."""
+    if hold.asked:
+        monitor.pause()
+        hold.take()
+        monitor.go_on()
+    elif hold.continued and time.monotonic() - looked_s > STOPPED_S:
+        monitor.leave_out(time.monotonic() - looked_s)
+    hold.continued = False

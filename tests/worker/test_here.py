@@ -1,0 +1,134 @@
+"""A rank in this process: the time limit holds, and stopping works, whatever the rank does."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from boundscope.daemon import overtime
+from boundscope.errors import BoundError, CancelledError
+from boundscope.monitor import Monitor
+from boundscope.protocol import (
+    Event,
+    FileRef,
+    GapPoint,
+    LogLine,
+    PropertyFile,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.threads import RANK_THREAD
+from boundscope.worker.here import run_here
+from daemon import behaviours
+from daemon.support import wait_for
+
+
+def job(timeout_s: float) -> VerifyJob:
+    ref = FileRef(name="x", sha256="0" * 64, size_bytes=1)
+    return VerifyJob(network=ref, property=PropertyFile(file=ref), timeout_s=timeout_s)
+
+
+class Deaf:
+    """Work that asks nobody whether to go on, until `released`."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.ended = threading.Event()
+
+    def __call__(self, monitor: Monitor) -> VerifyResult:
+        monitor.emit(GapPoint(elapsed_s=0.0, case=0, clause=1, lower=0.25, upper=2.0))
+        self.released.wait(60)
+        monitor.emit(LogLine(text="too late"))
+        self.ended.set()
+        monitor.check()
+        return behaviours.result("too late")
+
+
+@pytest.fixture
+def deaf():
+    work = Deaf()
+    yield work
+    work.released.set()
+    wait_for(lambda: all(one.name != RANK_THREAD for one in threading.enumerate()), 10, "the thread's end")
+
+
+class Holding:
+    """A process that is suspended for a while as soon as its job is driven."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.driven = self.continued = False
+        self.asked = True
+
+    def take(self) -> None:
+        assert self.driven
+        time.sleep(self.seconds)
+        self.asked, self.continued = False, True
+
+
+def nothing(event: Event) -> None:
+    pass
+
+
+def test_what_the_work_gives_and_what_it_raises():
+    work = lambda monitor: behaviours.result("done")  # noqa: E731
+    assert run_here(job(60.0), work, nothing, cancel=threading.Event()).reason == "done"
+
+    def failing(monitor: Monitor) -> VerifyResult:
+        raise BoundError("no bounds")
+
+    with pytest.raises(BoundError, match="no bounds"):
+        run_here(job(60.0), failing, nothing, cancel=threading.Event())
+
+
+def test_work_that_never_asks_for_the_time_gives_a_timeout_with_what_it_had_told(deaf):
+    begin = time.monotonic()
+    heard: list[Event] = []
+    result = run_here(job(0.5), deaf, heard.append, cancel=threading.Event())
+    assert time.monotonic() - begin < 0.5 + overtime.GRACE_S + 1.0
+    assert result.verdict is Verdict.TIMEOUT
+    assert "the time limit of 0.5 s passed" in result.reason
+    assert [(each.clause, each.lower) for each in result.margin.per_clause] == [(1, 0.25)]
+    deaf.released.set()
+    assert deaf.ended.wait(10)
+    assert LogLine(text="too late") not in heard, "what comes after the result is nobody's"
+
+
+def test_work_that_never_asks_is_left_behind_when_it_is_cancelled(deaf):
+    cancel = threading.Event()
+    cancel.set()
+    begin = time.monotonic()
+    with pytest.raises(CancelledError):
+        run_here(job(60.0), deaf, nothing, cancel=cancel)
+    assert time.monotonic() - begin < overtime.GRACE_S + 1.0
+
+
+def test_work_that_asks_is_cancelled_at_once():
+    cancel = threading.Event()
+
+    def work(monitor: Monitor) -> VerifyResult:
+        while True:
+            cancel.set()
+            monitor.check()
+
+    begin = time.monotonic()
+    with pytest.raises(CancelledError):
+        run_here(job(60.0), work, nothing, cancel=cancel)
+    assert time.monotonic() - begin < 1.0
+
+
+def test_the_limit_leaves_out_the_time_in_which_the_process_was_suspended():
+    def work(monitor: Monitor) -> VerifyResult:
+        while monitor.elapsed_s < 0.4:
+            monitor.check()
+            time.sleep(0.001)
+        return behaviours.result("in time")
+
+    hold = Holding(1.5)
+    begin = time.monotonic()
+    assert run_here(job(1.0), work, nothing, cancel=threading.Event(), hold=hold).reason == "in time"
+    assert time.monotonic() - begin > 1.5
+    assert not hold.driven

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -356,8 +357,8 @@ class _VerifyRun:
             own = case.clauses[clause].constraints
             values = margins[position : position + len(own)]
             position += len(own)
-            if any(value != value for value in values):
-                raise BoundError(f"the margin of clause {clause} of case {number} is NaN")
+            if wrong := [value for value in values if not value < math.inf]:
+                raise BoundError(f"the margin of clause {clause} of case {number} is {wrong[0]}")
             key = (number, clause)
             if values:
                 self.proof.lower[key] = max(self.proof.lower.get(key, float("-inf")), *values)

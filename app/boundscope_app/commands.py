@@ -9,8 +9,9 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QFileDialog, QWidget
 
-from boundscope.protocol import VariabilityJob, VerifyJob
+from boundscope.protocol import InstancesJob, VariabilityJob, VerifyJob
 from boundscope_app import export, files
+from boundscope_app.benchmark_draft import benchmark_draft_of
 from boundscope_app.draft import draft_of
 from boundscope_app.format import count
 from boundscope_app.noise_draft import noise_draft_of
@@ -31,7 +32,15 @@ class Commands:
             self._window,
             "Open networks, properties or inputs",
             self._window.settings.last_folder,
-            ";;".join((files.ALL_FILTER, files.NETWORK_FILTER, files.PROPERTY_FILTER, files.CENTER_FILTER)),
+            ";;".join(
+                (
+                    files.ALL_FILTER,
+                    files.NETWORK_FILTER,
+                    files.PROPERTY_FILTER,
+                    files.CENTER_FILTER,
+                    files.INSTANCES_FILTER,
+                )
+            ),
         )
         if names:
             self._window.opener.open_paths([Path(name) for name in names])
@@ -56,6 +65,9 @@ class Commands:
             go_to(self._window.form, self._window.form.run_button)
         elif info is not None and isinstance(info.job, VariabilityJob):
             self._window.form.set_draft(noise_draft_of(info.job))
+            go_to(self._window.form, self._window.form.run_button)
+        elif info is not None and isinstance(info.job, InstancesJob):
+            self._window.form.set_draft(benchmark_draft_of(info.job))
             go_to(self._window.form, self._window.form.run_button)
 
     def ask_delete(self) -> None:

@@ -17,6 +17,7 @@ class Kind(enum.StrEnum):
     PROPERTY = "property"
     CENTER = "input"
     POINTS = "points"
+    INSTANCES = "benchmark"
 
 
 SUFFIXES: dict[str, Kind] = {
@@ -27,13 +28,18 @@ SUFFIXES: dict[str, Kind] = {
     ".npy": Kind.CENTER,
     ".png": Kind.CENTER,
     ".npz": Kind.POINTS,
+    ".csv": Kind.INSTANCES,
+    ".csv.gz": Kind.INSTANCES,
 }
-READABLE = "It takes .onnx, .vnnlib (both also .gz), .npy, .npz, .png, or a folder of these."
+READABLE = "It takes .onnx, .vnnlib (both also .gz), .npy, .npz, .png, an instances.csv, or a folder of these."
 NETWORK_FILTER = "ONNX networks (*.onnx *.onnx.gz)"
 PROPERTY_FILTER = "VNN-LIB properties (*.vnnlib *.vnnlib.gz)"
 CENTER_FILTER = "Inputs (*.npy *.png)"
 POINTS_FILTER = "Points (*.npy *.npz *.png)"
-ALL_FILTER = "All that Boundscope reads (*.onnx *.onnx.gz *.vnnlib *.vnnlib.gz *.npy *.npz *.png)"
+INSTANCES_FILTER = "Benchmarks (*.csv *.csv.gz)"
+ALL_FILTER = (
+    "All that Boundscope reads (*.onnx *.onnx.gz *.vnnlib *.vnnlib.gz *.npy *.npz *.png *.csv *.csv.gz)"
+)
 
 HINTS: dict[str, str] = {
     ".pt": "A PyTorch file holds no fixed graph: write it as ONNX with torch.onnx.export first.",
@@ -64,11 +70,12 @@ class Found:
     properties: tuple[Path, ...] = ()
     centers: tuple[Path, ...] = ()
     points: tuple[Path, ...] = ()
+    benchmarks: tuple[Path, ...] = ()
     problems: tuple[str, ...] = ()
 
     @property
     def empty(self) -> bool:
-        return not (self.networks or self.properties or self.centers or self.points)
+        return not (self.networks or self.properties or self.centers or self.points or self.benchmarks)
 
 
 def kind_of(path: Path | str) -> Kind | None:
@@ -106,10 +113,16 @@ def _walk(folder: Path) -> list[Path]:
         folders.sort()
         if len(Path(root).relative_to(folder).parts) >= FOLDER_DEPTH:
             folders.clear()
-        found.extend(Path(root, name) for name in sorted(names) if kind_of(name) is not None)
+        found.extend(Path(root, name) for name in sorted(names) if _found_in_folders(name))
         if len(found) >= FOLDER_LIMIT:
             return found[:FOLDER_LIMIT]
     return found
+
+
+def _found_in_folders(name: str) -> bool:
+    """Whether it is taken along with its folder: a table may be anything, unless it is named as benchmarks' are."""
+    kind = kind_of(name)
+    return kind is not None and (kind is not Kind.INSTANCES or name.lower().startswith("instances"))
 
 
 def examine(paths: Iterable[Path]) -> Found:
@@ -132,6 +145,7 @@ def examine(paths: Iterable[Path]) -> Found:
         tuple(kinds[Kind.PROPERTY]),
         tuple(kinds[Kind.CENTER]),
         tuple(kinds[Kind.POINTS]),
+        tuple(kinds[Kind.INSTANCES]),
         tuple(problems),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 
-from boundscope.protocol import JobInfo, JobState, NetworkSummary, Progress, VariabilityJob
+from boundscope.protocol import InstancesJob, JobInfo, JobState, NetworkSummary, Progress, VariabilityJob
 
 STATE_WORDS: dict[JobState, str] = {
     JobState.QUEUED: "queued",
@@ -63,10 +63,21 @@ def run_seconds(info: JobInfo, now: float) -> float | None:
 
 def outcome_word(info: JobInfo) -> str:
     """The verdict; "measured" where a run measured what was asked for; "" where there is neither."""
+    if isinstance(info.job, InstancesJob):
+        return _benchmark_word(info)
     if info.verdict is not None:
         return info.verdict.replace("_", " ")
     measured = isinstance(info.job, VariabilityJob) and info.state is JobState.FINISHED
     return "measured" if measured else ""
+
+
+def _benchmark_word(info: JobInfo) -> str:
+    """Of a benchmark that has ended: whether all instances were solved."""
+    if info.state is not JobState.FINISHED:
+        return ""
+    if info.verdict is None:
+        return "all solved"
+    return "some errors" if info.verdict.value == "error" else "some unsolved"
 
 
 def progress_fraction(progress: Progress | None) -> float | None:

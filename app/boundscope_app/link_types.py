@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 
 from boundscope.protocol import NetworkSummary, PropertySummary
+from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.draft import Draft
 from boundscope_app.noise_draft import NoiseDraft
 
@@ -33,7 +34,7 @@ class LinkState:
 @dataclass(frozen=True)
 class Run:
     token: int
-    draft: Draft | NoiseDraft
+    draft: Draft | NoiseDraft | BenchmarkDraft
 
 
 @dataclass(frozen=True)

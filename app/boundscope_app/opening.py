@@ -46,16 +46,30 @@ class Opener(QObject):
         self._tell_problems(found.problems)
         if found.empty:
             return
-        self._library.add((*found.networks, *found.properties, *found.centers, *found.points))
+        self._library.add(
+            (*found.networks, *found.properties, *found.centers, *found.points, *found.benchmarks)
+        )
         left = [
             count(len(group), word, plural)
             for group, word, plural in (
                 (found.networks, "network", "networks"),
                 (found.properties, "property", "properties"),
                 ((*found.centers, *found.points), "input", "inputs"),
+                (found.benchmarks, "benchmark", "benchmarks"),
             )
             if len(group) > 1
         ]
+        if len(found.benchmarks) == 1:
+            self.use_file(found.benchmarks[0])  # which names its networks and properties itself
+        else:
+            self._use_only_ones(found)
+        if left:
+            verb = "are" if len(left) > 1 or not left[0].startswith("1 ") else "is"
+            self.told.emit("info", f"{' and '.join(left)} {verb} in the library: a double click uses one.")
+        self.opened.emit()
+
+    def _use_only_ones(self, found: files.Found) -> None:
+        """The network, the property and the input, each where there is one alone."""
         if len(found.networks) == 1:
             self.use_file(found.networks[0])
         if len(found.properties) == 1:
@@ -63,10 +77,6 @@ class Opener(QObject):
         inputs = (*found.centers, *found.points)
         if len(inputs) == 1 and (self._form.measures or not found.properties):
             self.use_file(inputs[0])
-        if left:
-            verb = "are" if len(left) > 1 or not left[0].startswith("1 ") else "is"
-            self.told.emit("info", f"{' and '.join(left)} {verb} in the library: a double click uses one.")
-        self.opened.emit()
 
     def use_file(self, path: Path) -> None:
         """Put one file where it belongs in the form."""
@@ -79,6 +89,8 @@ class Opener(QObject):
                 self._form.set_network(path)
             case files.Kind.PROPERTY:
                 self._form.set_property(path)
+            case files.Kind.INSTANCES:
+                self._form.set_benchmark(path)
             case files.Kind.CENTER if not self._form.measures:
                 self._form.set_center(path)
             case _:

@@ -7,6 +7,7 @@ import itertools
 from PySide6.QtCore import QObject, Signal
 
 from boundscope.protocol import EventRecord, JobInfo, JobState
+from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.draft import Draft
 from boundscope_app.link import Link
 from boundscope_app.link_types import (
@@ -69,7 +70,7 @@ class Session(QObject):
         """Select this run as soon as the daemon lists it (the one kept from the last time)."""
         self._wanted = job_id
 
-    def run(self, draft: Draft | NoiseDraft) -> None:
+    def run(self, draft: Draft | NoiseDraft | BenchmarkDraft) -> None:
         self._link.send(Run(next(self._tokens), draft))
 
     def inspect(self, draft: Draft) -> None:

@@ -28,6 +28,7 @@ class ViewTabs(QTabWidget):
             view.set_time_cursor(self.cursor_model)
             self.addTab(view, view.title)
             self.setTabToolTip(number - 1, f"{view.title} of the selected run")
+            self.setTabVisible(number - 1, view.suits(None))
         runs.selected.connect(self._show_run)
         runs.changed.connect(self._info_changed)
         runs.grew.connect(self._grew)
@@ -40,12 +41,13 @@ class ViewTabs(QTabWidget):
 
     def show_view(self, view_id: str) -> None:
         for view in self.views:
-            if view.view_id == view_id:
+            if view.view_id == view_id and self.isTabVisible(self.indexOf(view)):
                 self.setCurrentWidget(view)
 
     def step(self, by: int) -> None:
         """Go to the view `by` places further, round the end."""
-        self.setCurrentIndex((self.currentIndex() + by) % self.count())
+        shown = [index for index in range(self.count()) if self.isTabVisible(index)]
+        self.setCurrentIndex(shown[(shown.index(self.currentIndex()) + by) % len(shown)])
 
     def tick(self) -> None:
         """Draw what is in front, where it changed; called 30 times a second."""
@@ -56,8 +58,12 @@ class ViewTabs(QTabWidget):
     def _show_run(self, job_id: str) -> None:
         info = self._runs.selected_info
         record = self._runs.record(job_id) if info is not None else None
-        for view in self.views:
+        for index, view in enumerate(self.views):
             view.set_run(info, record)
+            came = view.suits(info) and not self.isTabVisible(index)
+            self.setTabVisible(index, view.suits(info))
+            if came:  # a view of this kind of run alone is what people want to see first
+                self.setCurrentIndex(index)
 
     def _info_changed(self, job_id: str) -> None:
         if job_id == self._runs.selected_id:

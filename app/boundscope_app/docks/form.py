@@ -20,9 +20,12 @@ from PySide6.QtWidgets import (
 
 from boundscope import capabilities
 from boundscope.errors import UsageError
+from boundscope.protocol import InstancesJob
 from boundscope_app import files
 from boundscope_app import theme as themes
+from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.docks.ball import BallForm
+from boundscope_app.docks.benchmark import BenchmarkForm
 from boundscope_app.docks.choices import Choices
 from boundscope_app.docks.noise import NoiseChoices, PointsForm
 from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
@@ -37,11 +40,13 @@ NETWORK_HINT = "The trained network: an ONNX file, plain or gzipped; external da
 PROPERTY_HINT = "What to prove: a VNN-LIB file, version 1.0 or 2.0, plain or gzipped."
 INSPECT_AFTER_MS = 250
 FILE, BALL = 0, 1
-VERIFY, MEASURE = 0, 1
+VERIFY, MEASURE, BENCHMARK = range(3)
 VERIFY_HINT = "Prove that no input violates a property, or find one that does."
 MEASURE_HINT = (
     "Run the network repeatedly under random rounding, and see how many bits of every layer are significant."
 )
+
+BENCHMARK_HINT = "Prove or refute all instances of a benchmark, one after the other."
 
 
 class FormDock(QDockWidget):
@@ -64,6 +69,7 @@ class FormDock(QDockWidget):
         self.choices = Choices()
         self.points = PointsForm()
         self.noise = NoiseChoices()
+        self.benchmark = BenchmarkForm()
         self.read_back = ReadBack()
         self.run_button = QPushButton("Run")
         self.copy_button = QPushButton("Copy as command line")
@@ -83,6 +89,7 @@ class FormDock(QDockWidget):
             self.choices,
             self.points,
             self.noise,
+            self.benchmark,
         ):
             part.changed.connect(self._on_change)
         self._kinds.idToggled.connect(self._switched)
@@ -94,10 +101,12 @@ class FormDock(QDockWidget):
 
     def _make_job_switch(self) -> None:
         self.as_proof, self.as_measurement = QRadioButton("Verify"), QRadioButton("Variability")
+        self.as_benchmark = QRadioButton("Benchmark")
         self._jobs = QButtonGroup(self)
         for number, button, hint in (
             (VERIFY, self.as_proof, VERIFY_HINT),
             (MEASURE, self.as_measurement, MEASURE_HINT),
+            (BENCHMARK, self.as_benchmark, BENCHMARK_HINT),
         ):
             button.setToolTip(hint)
             button.setStatusTip(hint)
@@ -125,20 +134,22 @@ class FormDock(QDockWidget):
         column = QVBoxLayout(body)
         column.setContentsMargins(10, 8, 10, 8)
         column.setSpacing(8)
-        network = QFormLayout()
+        network = self._rows = QFormLayout()
         network.setSpacing(6)
         jobs = QHBoxLayout()
         jobs.addWidget(self.as_proof)
         jobs.addWidget(self.as_measurement)
+        jobs.addWidget(self.as_benchmark)
         jobs.addStretch(1)
         network.addRow("Job", jobs)
+        network.addRow("Instances", self.benchmark)
         label = QLabel("Network")
         label.setBuddy(self.network)
         network.addRow(label, self.network)
         self._points_label = QLabel("Points")
         network.addRow(self._points_label, self.points.switch)
         network.addRow(self.points)
-        switch = QHBoxLayout()
+        switch = self._property_switch = QHBoxLayout()
         switch.addWidget(self._as_file)
         switch.addWidget(self._as_ball)
         switch.addStretch(1)
@@ -153,6 +164,7 @@ class FormDock(QDockWidget):
         column.addWidget(self.read_back, 1)
         for part in (self.ball, *self._noise_parts):
             part.hide()
+        network.setRowVisible(self.benchmark, False)
         self._scroll = QScrollArea()
         self._scroll.setWidget(body)
         self._scroll.setWidgetResizable(True)
@@ -190,7 +202,9 @@ class FormDock(QDockWidget):
     # ------------------------------------------------------------ the draft
 
     @property
-    def draft(self) -> Draft | NoiseDraft:
+    def draft(self) -> Draft | NoiseDraft | BenchmarkDraft:
+        if self.benchmarks:
+            return BenchmarkDraft(self.benchmark.source, self.choices.options, self.benchmark.kept)
         network, chosen = self.network.source, self._chosen_property
         if not self.measures:
             return Draft(network, chosen, self.choices.options)
@@ -211,11 +225,20 @@ class FormDock(QDockWidget):
         return self.as_measurement.isChecked()
 
     @property
+    def benchmarks(self) -> bool:
+        """Whether the form describes a whole benchmark."""
+        return self.as_benchmark.isChecked()
+
+    @property
     def _chosen_property(self) -> Source | Ball | None:
         return self.property_file.source if self._as_file.isChecked() else self.ball.ball
 
-    def set_draft(self, draft: Draft | NoiseDraft) -> None:
+    def set_draft(self, draft: Draft | NoiseDraft | BenchmarkDraft) -> None:
         """Fill the whole form, from a run that was made before for instance."""
+        if isinstance(draft, BenchmarkDraft):
+            self.choices.set_options(draft.options)
+            self.set_benchmark(draft.source, draft.kept)
+            return
         with QSignalBlocker(self):
             if isinstance(draft, NoiseDraft):
                 self.as_measurement.setChecked(True)
@@ -232,10 +255,19 @@ class FormDock(QDockWidget):
                 self.set_property(draft.property_source)
         self._on_change()
 
+    def set_benchmark(self, source: Source | None, kept: InstancesJob | None = None) -> None:
+        """Run all instances of this file, or those kept by the daemon."""
+        self.as_benchmark.setChecked(True)
+        self.benchmark.set_benchmark(source, kept)
+
     def set_network(self, source: Source | None) -> None:
+        if self.benchmarks and source is not None:
+            self.as_proof.setChecked(True)
         self.network.set_source(source)
 
     def set_property(self, source: Source | None) -> None:
+        if self.benchmarks and source is not None:
+            self.as_proof.setChecked(True)
         self._as_file.setChecked(True)
         self.property_file.set_source(source)
 
@@ -253,6 +285,8 @@ class FormDock(QDockWidget):
     def problem(self) -> str:
         """Why the form cannot run as it stands; "" where it can."""
         draft = self.draft
+        if isinstance(draft, BenchmarkDraft):
+            return self.benchmark.problem or _refusal(draft)
         if draft.network is None:
             return self.network.problem or "Choose a network to run."
         if self.measures and not self.points.drawn and self.points.field.points is None:
@@ -320,8 +354,19 @@ class FormDock(QDockWidget):
             for part in self._noise_parts:
                 part.setVisible(self.measures)
             self.choices.setVisible(not self.measures)
+            self._show_benchmark(self.benchmarks)
             self._name_property()
             self._on_change()
+
+    def _show_benchmark(self, many: bool) -> None:
+        """A benchmark has its own field in place of network and property; time limits are its lines' own."""
+        self._rows.setRowVisible(self.benchmark, many)
+        self._rows.setRowVisible(self.network, not many)
+        self._rows.setRowVisible(self._property_switch, not many)
+        self.property_file.setVisible(not many and self._as_file.isChecked())
+        self.ball.setVisible(not many and self._as_ball.isChecked())
+        self.read_back.setVisible(not many)
+        self.choices.timeout.setEnabled(not many)
 
     def _name_property(self) -> None:
         text = PLACEHOLDER if self._needs_property else "Optional: compares proof and measurement"
@@ -347,6 +392,8 @@ class FormDock(QDockWidget):
 
     def _readable(self) -> Draft:
         """The part of the draft that can be read back; the options play no part in it."""
+        if self.benchmarks:
+            return Draft()
         network, chosen = self.network.source, self._chosen_property
         if isinstance(chosen, Ball) and (network is None or ball_problem(chosen)):
             chosen = None
@@ -370,6 +417,15 @@ class FormDock(QDockWidget):
         self._why.setStyleSheet(f"color: {themes.current().warn}")
         self.run_button.setStyleSheet(primary_style())
         tint_inputs(self)
+
+
+def _refusal(draft: BenchmarkDraft) -> str:
+    """Why options do not go together; "" where they do."""
+    try:
+        capabilities.check_instances(draft.job(named_only))
+    except UsageError as error:
+        return str(error)
+    return ""
 
 
 def _line() -> QFrame:

@@ -8,7 +8,7 @@ from typing import Any
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
-from boundscope.protocol import JobInfo, JobState, VariabilityJob, VerifyJob
+from boundscope.protocol import InspectJob, InstancesJob, JobInfo, JobState, VariabilityJob, VerifyJob
 from boundscope_app import theme as themes
 from boundscope_app.docks.choices import METHODS
 from boundscope_app.format import STATE_WORDS, duration, moment, outcome_word, progress_text, run_seconds
@@ -127,7 +127,7 @@ def _text(info: JobInfo, column: int) -> str:
         case 2:
             return _method(info)
         case 3:
-            return f"{job.ranks}" if isinstance(job, VerifyJob | VariabilityJob) else ""
+            return "" if isinstance(job, InspectJob) else f"{job.ranks}"
         case 4:
             return outcome_word(info)
         case 5:
@@ -143,7 +143,7 @@ def _text(info: JobInfo, column: int) -> str:
 
 def _method(info: JobInfo) -> str:
     """The bound method, or the rounding of a run that measures."""
-    job = info.job
+    job = info.job.verify if isinstance(info.job, InstancesJob) else info.job
     if isinstance(job, VerifyJob):
         return METHODS.get(job.method, (str(job.method),))[0]
     return job.mode.upper() if isinstance(job, VariabilityJob) else info.kind
@@ -160,7 +160,7 @@ def _color(info: JobInfo, column: int) -> QColor | None:
 def _sort_key(info: JobInfo, column: int) -> float | str:
     job = info.job
     if column == RANKS:
-        return float(job.ranks) if isinstance(job, VerifyJob | VariabilityJob) else 0.0
+        return 0.0 if isinstance(job, InspectJob) else float(job.ranks)
     if column == STARTED:
         return info.started_s or info.created_s
     if column == DURATION:

@@ -24,18 +24,20 @@ from boundscope_app.examples import Example
 from boundscope_app.widgets.inputs import tint_inputs
 
 PAYLOAD = Qt.ItemDataRole.UserRole
-GROUPS = ("Examples", "Networks", "Properties", "Inputs", "Recent")
+GROUPS = ("Examples", "Networks", "Properties", "Inputs", "Benchmarks", "Recent")
 GROUP_OF = {
     files.Kind.NETWORK: "Networks",
     files.Kind.PROPERTY: "Properties",
     files.Kind.CENTER: "Inputs",
     files.Kind.POINTS: "Inputs",
+    files.Kind.INSTANCES: "Benchmarks",
 }
 HINTS = {
     "Examples": "Networks with a property, ready to run",
     "Networks": "Drop ONNX files or a folder on the window to add them",
     "Properties": "Drop VNN-LIB files or a folder on the window to add them",
     "Inputs": "Drop .npy or .png files on the window to use them for an ε-ball",
+    "Benchmarks": "Drop an instances.csv on the window to run all that it names",
     "Recent": "What was used lately, newest first",
 }
 RECENT_SHOWN = 10

@@ -4,17 +4,27 @@ from __future__ import annotations
 
 from boundscope_app.views.base import View
 from boundscope_app.views.gap import BoundGapView
+from boundscope_app.views.instances import InstancesView
 from boundscope_app.views.layers import LayersView
 from boundscope_app.views.log import LogView
 from boundscope_app.views.memory import MemoryView
 from boundscope_app.views.variability import VariabilityView
 from boundscope_app.views.verdict import VerdictView
 
-VIEWS: tuple[type[View], ...] = (VerdictView, BoundGapView, MemoryView, LayersView, VariabilityView, LogView)
+VIEWS: tuple[type[View], ...] = (
+    VerdictView,
+    InstancesView,
+    BoundGapView,
+    MemoryView,
+    LayersView,
+    VariabilityView,
+    LogView,
+)
 
 __all__ = [
     "VIEWS",
     "BoundGapView",
+    "InstancesView",
     "LayersView",
     "LogView",
     "MemoryView",

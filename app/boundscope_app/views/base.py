@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 )
 
 from boundscope.errors import BoundscopeError
-from boundscope.protocol import JobInfo, VariabilityJob
+from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.cursor import TimeCursor
@@ -34,6 +34,10 @@ from boundscope_app.views.text import file_stem, run_caption
 
 PAGE_WIDTH = 1600
 ASPECT = 9 / 16
+BENCHMARK_TEXT = (
+    "This run is a whole benchmark; what it found of each instance is in the Instances view.\n\nTo see more of one, "
+    "run its network and property alone."
+)
 
 
 class View(QWidget):
@@ -174,9 +178,20 @@ class View(QWidget):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         """The view at full quality; height None lets the view choose."""
 
+    def suits(self, info: JobInfo | None) -> bool:
+        """Whether there is a tab of this view for such a run."""
+        return True
+
     def waiting_text(self) -> str:
         """What is said when there is a run but nothing to show yet."""
+        if self.shows_benchmark:
+            return BENCHMARK_TEXT
         return self.noise_text if self.noise_text and self.shows_variability else self.empty_text
+
+    @property
+    def shows_benchmark(self) -> bool:
+        """Whether the run is a whole benchmark."""
+        return self.info is not None and isinstance(self.info.job, InstancesJob)
 
     @property
     def shows_variability(self) -> bool:

@@ -82,10 +82,16 @@ class CellModel(QAbstractTableModel):
 class CellTable(QTableView):
     """Shows a CellModel; sorted by a click on a head, in the model's order until then."""
 
-    def __init__(self, model: CellModel, name: str, parent: QWidget | None = None) -> None:
+    def __init__(
+        self,
+        model: CellModel,
+        name: str,
+        parent: QWidget | None = None,
+        proxy: QSortFilterProxyModel | None = None,
+    ) -> None:
         super().__init__(parent)
         self.cells = model
-        self.proxy = QSortFilterProxyModel(self)
+        self.proxy = QSortFilterProxyModel(self) if proxy is None else proxy
         self.proxy.setSourceModel(model)
         self.proxy.setSortRole(SORT_ROLE)
         self.setModel(self.proxy)

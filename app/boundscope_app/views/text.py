@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from boundscope.protocol import JobInfo, VariabilityJob, VerifyJob
+from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob, VerifyJob
 from boundscope.records import JobRecord
 
 MINUS = "\u2212"
@@ -88,6 +88,10 @@ def run_caption(info: JobInfo | None, record: JobRecord | None) -> str:
         if noise.precision is not None:
             parts.append(precision_name(noise.precision))
         parts.append(f"seed {noise.seed}")
+    elif info is not None and isinstance(info.job, InstancesJob):
+        many = info.job
+        parts = [many.name, f"{count(len(many.instances))} instances", many.verify.method.value]
+        parts.append(f"arithmetic: {many.verify.arithmetic.label}")
     elif info is not None:
         parts = [info.title or info.id]
     elif record is not None and record.network is not None:

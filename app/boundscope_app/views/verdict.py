@@ -98,6 +98,7 @@ class VerdictView(View):
             self.info,
             record.result,
             record.variability,
+            record.benchmark,
             record.property,
             record.network,
             len(record.failures),
@@ -185,6 +186,8 @@ class VerdictView(View):
         """Margins and the counterexample's inputs and outputs; of a run that measured, what it found."""
         if self.record is None:
             return ()
+        if self.record.instances or self.record.benchmark is not None:
+            return (self.record.instance_table(),)
         if self.record.variability is not None:
             return variability_tables(self.record.variability)
         tables = [self.record.margin_table()]

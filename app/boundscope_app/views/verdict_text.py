@@ -13,6 +13,8 @@ from boundscope.protocol import (
     MEMORY_CATEGORIES,
     ClauseMargin,
     Counterexample,
+    InstancesJob,
+    InstancesResult,
     JobInfo,
     JobState,
     VariabilityJob,
@@ -23,7 +25,7 @@ from boundscope.protocol import (
 )
 from boundscope.records import JobRecord
 from boundscope_app.theme import Theme
-from boundscope_app.views import variability_text
+from boundscope_app.views import instances_text, variability_text
 from boundscope_app.views.counterexample import input_picture
 from boundscope_app.views.html import Html, escape
 from boundscope_app.views.text import byte_size, clause_name, count, number, property_name, seconds
@@ -67,6 +69,15 @@ NOISE_STATE_WORDS = {
     JobState.INTERRUPTED: "The daemon went away while the run was going; there is no measurement.",
 }
 
+BENCHMARK_STATE_WORDS = {
+    JobState.RUNNING: "Instances are being verified; the Instances view shows those that have ended.",
+    JobState.FAILED: "The run ended before all instances had.",
+    JobState.CANCELLED: "Somebody cancelled the run; instances that had ended are in the Instances view.",
+    JobState.INTERRUPTED: (
+        "The daemon went away while the run was going; instances that had ended are in the Instances view."
+    ),
+}
+
 
 @dataclass
 class VerdictText:
@@ -96,9 +107,9 @@ def failure_cause(info: JobInfo | None, record: JobRecord) -> str:
     return " ".join(dict.fromkeys(causes))
 
 
-def outcome_of(record: JobRecord) -> VerifyResult | VariabilityResult | None:
-    """What the run ended with, be it a verdict or a measurement."""
-    return record.result or record.variability
+def outcome_of(record: JobRecord) -> VerifyResult | VariabilityResult | InstancesResult | None:
+    """What the run ended with, be it a verdict, a measurement or many verdicts."""
+    return record.result or record.variability or record.benchmark
 
 
 def verdict_text(
@@ -132,6 +143,11 @@ def verdict_text(
         parts.append(variability_text.tiles(h, noise))
         left.append(variability_text.result_markup(h, noise))
         right.append(variability_text.resources_markup(h, noise))
+    if record.benchmark is not None:
+        parts.append(instances_text.tiles(h, record.benchmark.tally))
+        left.append(instances_text.result_markup(h, record))
+        versions = sorted(record.benchmark.versions.items())
+        right.append(h.heading("Versions") + h.pairs(versions) if versions else "")
     if record.property is not None:
         words = "".join(h.paragraph(words) for words in record.property.words[:MOST_WORDS])
         left.append(h.heading("The property in words") + words)
@@ -168,6 +184,11 @@ def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         key = "measured" if noise.verdict is None else noise.verdict.value
         word, sentence = variability_text.heading_words(noise)
         more = noise.reason
+    elif record.benchmark is not None:
+        verdict = record.benchmark.verdict
+        key = "finished" if verdict is None else verdict.value
+        word, sentence = instances_text.heading_words(record.benchmark)
+        more = record.benchmark.reason
     else:
         state = job_state(info, record)
         key = state.value
@@ -192,6 +213,8 @@ def _state_words(info: JobInfo | None, state: JobState) -> tuple[str, str]:
     word, sentence = STATE_WORDS[state]
     if info is not None and isinstance(info.job, VariabilityJob):
         sentence = NOISE_STATE_WORDS.get(state, sentence)
+    if info is not None and isinstance(info.job, InstancesJob):
+        sentence = BENCHMARK_STATE_WORDS.get(state, sentence)
     return word, sentence
 
 
@@ -321,6 +344,8 @@ def _what_was_run(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         ]
     elif info is not None and isinstance(info.job, VariabilityJob):
         rows += variability_text.run_rows(info.job)
+    elif info is not None and isinstance(info.job, InstancesJob):
+        rows += instances_text.run_rows(info.job)
     if record.network is not None:
         net = record.network
         rows.append(

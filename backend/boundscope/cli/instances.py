@@ -16,7 +16,7 @@ from boundscope.cli import EXIT_INTERRUPTED, inputs, results
 from boundscope.cli.execution import connect, follow, no_result
 from boundscope.cli.instances_results import Instance, ResultsFile, fingerprint
 from boundscope.cli.instances_text import print_summary, row_text, style_of
-from boundscope.cli.interrupt import Stop, stop_on_signal
+from boundscope.cli.interrupt import Stop, Suspension, stop_on_signal, suspend_on_signal
 from boundscope.cli.output import complain
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
@@ -175,7 +175,8 @@ def _run(begin: _Begin) -> tuple[InstancesResult, _Live]:
         with stop_on_signal(line.say) as stop, line:
             live.recorder.add(-1, StateChanged(state=JobState.RUNNING))
             if begin.arguments.daemon is None:
-                ended = _here(begin, live, stop)
+                with suspend_on_signal(line.hide, line.show) as hold:
+                    ended = _here(begin, live, stop, hold)
             else:
                 ended = _on_daemon(begin, live, stop)
     live.recorder.add(-1, StateChanged(state=JobState.FINISHED))
@@ -193,13 +194,13 @@ def _so_far(begin: _Begin) -> InstancesResult:
     return msgspec.structs.replace(instances_result(tally), command=begin.command)
 
 
-def _here(begin: _Begin, live: _Live, stop: Stop) -> InstancesResult:
+def _here(begin: _Begin, live: _Live, stop: Stop, hold: Suspension) -> InstancesResult:
     """In ranks below this process, also where it is one: what an instance does to its process is not our end."""
     from boundscope.worker.local import run_local
 
     networks, properties = begin.paths
     files = InstancesFiles(networks=networks, properties=properties)
-    return run_local(begin.left, files, live.hear, cancel=stop.event)
+    return run_local(begin.left, files, live.hear, cancel=stop.event, hold=hold)
 
 
 def _on_daemon(begin: _Begin, live: _Live, stop: Stop) -> InstancesResult:

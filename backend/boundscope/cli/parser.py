@@ -95,6 +95,9 @@ def build() -> argparse.ArgumentParser:
     _add_example(_command(commands, "example", "run an example that comes with Boundscope", "example"))
     _add_open(_command(commands, "open", "open the workbench, with these files if given", "workbench"))
     _add_jobs(_command(commands, "jobs", "list the jobs of the daemon", "jobs", "run_jobs"))
+    _add_control(_command(commands, "pause", "have a job of the daemon stand still", "control", "run_pause"))
+    _add_control(_command(commands, "continue", "let a paused job go on", "control", "run_continue"))
+    _add_cancel(_command(commands, "cancel", "stop a job of the daemon", "control", "run_cancel"))
     _add_export(
         _command(commands, "export", "write what a job of the daemon found to files", "jobs", "run_export")
     )
@@ -423,6 +426,16 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON array on standard output")
     _add_home(parser)
+
+
+def _add_control(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("job", metavar="JOB", help="a job's id, the start of one, or `last`")
+    _add_home(parser)
+
+
+def _add_cancel(parser: argparse.ArgumentParser) -> None:
+    _add_control(parser)
+    parser.add_argument("--force", action="store_true", help="kill it at once")
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from boundscope.cli.output import complain, seconds_text
-from boundscope.protocol import EventRecord, LogLine, Progress
+from boundscope.protocol import EventRecord, LogLine, Progress, StateChanged
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
@@ -51,6 +51,9 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         event = record.event
         if isinstance(event, LogLine) and event.level in ("warning", "error"):
             self._say(f"{event.level}: {event.text}")
+        elif isinstance(event, StateChanged) and event.state.held:
+            if self._display is not None and self._task is not None:
+                self._display.update(self._task, description=event.state.value, eta="")
         elif isinstance(event, Progress) and self._display is not None and self._task is not None:
             self._display.update(
                 self._task,

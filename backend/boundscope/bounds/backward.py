@@ -73,12 +73,14 @@ class BackwardPass:
         self._thetas = thetas or {}
         self._slopes = slopes or {}
         self._rigorous = not search
+        self.searches = search
         self._domains = domains
         self._which = which
         self._splits = splits
         self._keep = keep
         self.at_inputs: dict[str, Tensor] = {}  # kept: coefficients [R, n] of the distance from the reference
         self.at_nodes: dict[str, Tensor] = {}  # kept: coefficients [R, m] above a node's free elements
+        self.at_outputs: dict[str, Tensor] = {}  # kept of parts: coefficients [R, n] above a relaxed node
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
@@ -238,6 +240,8 @@ class BackwardPass:
         """Rows through the relaxations of their own parts."""
         self.relaxed_nodes.append(node)
         assert self._which is not None
+        if self._keep:
+            self.at_outputs[node.name] = per_row(block.whole())
         if isinstance(facts.local, Lines) and not isinstance(block.support, Windows):
             step = self._part_lines(facts, facts.local, block.support).of_rows(self._which)
             flat = per_row(block.rows)

@@ -1,0 +1,373 @@
+"""β-CROWN with α (Wang et al. 2021, arXiv 2103.06624): rows that are bounded on chosen sides of neurons, a block at a
+time, each looking for its own slopes and multipliers.
+
+The search runs in float32; what it finds is proven by one float64 pass, which is sound whatever it found. A row whose
+domain is empty has multipliers that lift its bound without limit: it passes its goal, proven by the same pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.context import BoxContext
+from boundscope.bounds.parts import Constraints
+from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
+from boundscope.bounds.splits import Splits
+from boundscope.errors import BoundError
+from boundscope.network.graph import Node
+from boundscope.properties.types import Clause
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+# What float32 may claim beyond what float64 proves, relative to a row's goal and bound: a row leaves the search when
+# it has passed its goal by more.
+SAFE_PART = 1e-4
+
+
+@dataclass(frozen=True)
+class BetaSettings:
+    """Adam, with rates of slopes (0 … 1) and of multipliers (in units of their scales) and of weights of constraints.
+    A block is packed anew once `leave` of its rows have passed their goals."""
+
+    steps: int = 12
+    alpha_rate: float = 0.1
+    beta_rate: float = 2.0
+    weight_rate: float = 0.1
+    decay: float = 0.97
+    leave: float = 0.25
+
+
+@dataclass(frozen=True)
+class Neurons:
+    """The neurons of a context that rows can be held to one side of, in the network's order, as M columns.
+
+    Tensors are [M]: `lower` and `upper` of what the neuron reads, `reference` the value of that at the reference
+    point; `scales` of multipliers, in the network's own units of coefficients.
+    """
+
+    nodes: tuple[Node, ...]
+    counts: tuple[int, ...]
+    lower: Tensor
+    upper: Tensor
+    reference: Tensor
+    scales: Tensor
+    starts: Tensor  # slopes to start from
+
+    @classmethod
+    def of(cls, context: BoxContext) -> Neurons:
+        """Those of all nodes whose relaxation has a free slope; scales are 1 until `scaled`."""
+        nodes, counts = [], []
+        parts: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        for node in context.network.nodes:
+            rule = context.rule(node)
+            if not rule.slope_free:
+                continue
+            free = context.free_slopes(node)
+            if not len(free):
+                continue
+            name = node.inputs[0]
+            interval = context.intervals[name]
+            with context.view(node) as view:
+                start = rule.theta(view)
+            assert start is not None
+            nodes.append(node)
+            counts.append(len(free))
+            values = (interval.lower, interval.upper, context.references[name], start)
+            lower, upper, reference, slope = (one.flatten()[free] for one in values)
+            parts.append((lower, upper, reference, slope))
+        empty = torch.zeros(0, dtype=torch.float64, device=context.device)
+        lower, upper, reference, starts = (
+            torch.cat([part[i] for part in parts]) if parts else empty for i in range(4)
+        )
+        return cls(
+            tuple(nodes), tuple(counts), lower, upper, reference, torch.ones_like(lower), starts.float()
+        )
+
+    def __len__(self) -> int:
+        return sum(self.counts)
+
+    def scaled(self, coefficients: Tensor) -> Neurons:
+        """The same with scales from coefficients [R, M] above the neurons."""
+        size = coefficients.double().abs().mean(0)
+        typical = float(size.mean()) if size.numel() else 1.0
+        floor = 1e-3 * typical if typical > 0 else 1.0
+        return Neurons(
+            self.nodes,
+            self.counts,
+            self.lower,
+            self.upper,
+            self.reference,
+            size.clamp(min=floor),
+            self.starts,
+        )
+
+    def apart(self, matrix: Tensor) -> dict[str, Tensor]:
+        """Columns [R, M] or [M] by node."""
+        if not self.nodes:
+            return {}
+        parts = torch.split(matrix, list(self.counts), dim=-1)
+        return {node.name: part.contiguous() for node, part in zip(self.nodes, parts, strict=True)}
+
+    def together(self, parts: dict[str, Tensor], count: int) -> Tensor:
+        """[R, M] of parts by node; zero for nodes that are not named."""
+        found = [
+            parts[node.name] if node.name in parts else self.lower.new_zeros(count, size)
+            for node, size in zip(self.nodes, self.counts, strict=True)
+        ]
+        return (
+            torch.cat([one.to(torch.float32) for one in found], 1)
+            if found
+            else self.lower.new_zeros(count, 0)
+        )
+
+
+class Aims:
+    """The clauses of one case as rows: of a conjunction, any mixture of its constraints with weights ≥ 0 must pass the
+    mixture of their goals for the conjunction to be excluded, and where all neurons are held the best mixture does."""
+
+    def __init__(self, context: BoxContext, clauses: Sequence[Clause]) -> None:
+        self._constraints = Constraints.of(context, [one for clause in clauses for one in clause.constraints])
+        self.width = max((len(clause.constraints) for clause in clauses), default=1)
+        index = torch.zeros(len(clauses), self.width, dtype=torch.int64)
+        self.filled = torch.zeros(len(clauses), self.width, dtype=torch.bool)
+        first = 0
+        for number, clause in enumerate(clauses):
+            size = len(clause.constraints)
+            index[number, :size] = torch.arange(first, first + size)
+            self.filled[number, :size] = True
+            first += size
+        self._index = index.to(context.device)
+        self.filled = self.filled.to(context.device)
+        self._magnitudes = {
+            name: context.intervals[name].magnitude.flatten() for name in self._constraints.rows
+        }
+
+    def margin(self, one: BackwardPass, which: Tensor, weights: Tensor) -> Tensor:
+        """Lower bounds [R] of the mixtures of clauses `which` [R] with `weights` [R, width], less their goals: float64,
+        rounded down unless the pass is a search."""
+        if self.width == 1:
+            index = self._index[which, 0]
+            lower = one.lower(self._constraints.of_rows(index), len(which))
+            return _less(lower, self._constraints.goals[index], one)
+        chosen = self._index[which]
+        weights = (weights * self.filled[which]).double()
+        goals = (weights * self._constraints.goals[chosen]).sum(1)
+        rows: dict[str, Tensor] = {}
+        error = torch.zeros_like(goals)
+        count = self.width + 8
+        for name, all_rows in self._constraints.rows.items():
+            each = all_rows.reshape(len(all_rows), -1)[chosen]
+            rows[name] = (weights[:, :, None] * each).sum(1).reshape(len(which), *all_rows.shape[1:])
+            if not one.searches:
+                size = (weights[:, :, None] * each.abs()).sum(1) @ self._magnitudes[name]
+                error = error + size
+        lower = one.lower(rows, len(which))
+        if one.searches:
+            return lower - goals
+        size = error + (weights * self._constraints.goals[chosen].abs()).sum(1)
+        several = (weights > 0).sum(1) > 1  # a single weight of 1 rounds nothing
+        rounded = size * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
+        exact = ~several & (weights.max(1).values == 1.0)
+        return _less(lower - torch.where(exact, 0.0, rounded), goals, one)
+
+    def alone(self) -> tuple[Tensor, Tensor]:
+        """Every constraint of every clause for itself: clauses [C] and weights [C, width]."""
+        which, place = self.filled.nonzero(as_tuple=True)
+        return which, torch.nn.functional.one_hot(place, self.width).float()
+
+    def project(self, weights: Tensor, which: Tensor) -> Tensor:
+        """Weights of sum 1, at least 0."""
+        kept = weights.clamp(min=0) * self.filled[which]
+        total = kept.sum(1, keepdim=True)
+        even = self.filled[which] / self.filled[which].sum(1, keepdim=True)
+        return torch.where(total > 0, kept / total.clamp(min=1e-30), even)
+
+
+def _less(lower: Tensor, goals: Tensor, one: BackwardPass) -> Tensor:
+    moved = lower - goals
+    if one.searches:
+        return moved
+    exact = goals == 0
+    down = torch.nextafter(moved, torch.full_like(moved, -torch.inf))
+    return torch.where(exact, moved, down)
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """R rows: the clause of each [R], the sides that neurons are held to, int8 [R, M], slopes and multipliers, float32
+    [R, M], and weights of the clause's constraints, float32 [R, width]."""
+
+    which: Tensor
+    states: Tensor
+    values: Tensor
+    weights: Tensor
+
+    def __len__(self) -> int:
+        return len(self.which)
+
+    def of_rows(self, index: Tensor) -> RowBlock:
+        return RowBlock(self.which[index], self.states[index], self.values[index], self.weights[index])
+
+
+@dataclass(frozen=True)
+class Proven:
+    """Margins [R] float64, proven; coefficients above the neurons, float32 [R, M]; and at network inputs, [R, n]."""
+
+    lower: Tensor
+    coefficients: Tensor
+    at_inputs: dict[str, Tensor]
+
+
+class BetaSearch:
+    """Bounds blocks of rows over one context."""
+
+    def __init__(self, context: BoxContext, neurons: Neurons, aims: Aims, check: Callable[[], None]) -> None:
+        """`check` is called between steps; what it raises ends the work."""
+        self.context, self.neurons, self.aims, self._check = context, neurons, aims, check
+        self._scales = neurons.apart(neurons.scales)
+
+    def _splits(self, states: dict[str, Tensor], values: dict[str, Tensor]) -> Splits:
+        return Splits(states, values, self._scales)
+
+    def prove(self, block: RowBlock) -> Proven:
+        """
+        Raises:
+            BoundError: a margin is NaN.
+        """
+        neurons = self.neurons
+        splits = self._splits(neurons.apart(block.states), neurons.apart(block.values.double()))
+        one = BackwardPass(self.context, splits=splits, keep=True)
+        lower = self.aims.margin(one, block.which, block.weights)
+        if bool(torch.isnan(lower).any()):
+            raise BoundError("the margin of a part of the box is NaN")
+        return Proven(lower, neurons.together(one.at_nodes, len(block)), one.at_inputs)
+
+    def estimate(self, block: RowBlock) -> Tensor:
+        """Margins [R] as float32 computes them, which prove nothing."""
+        splits = self._splits(self.neurons.apart(block.states), self.neurons.apart(block.values))
+        with torch.no_grad():
+            one = BackwardPass(self.context, splits=splits, search=True)
+            return self.aims.margin(one, block.which, block.weights)
+
+    def search(self, block: RowBlock, settings: BetaSettings) -> RowBlock:
+        """The block with better slopes, multipliers and weights for each row."""
+        best_values, best_weights = block.values.clone(), block.weights.clone()
+        best = torch.full((len(block),), -torch.inf, dtype=torch.float64, device=block.which.device)
+        active = torch.arange(len(block), device=block.which.device)
+        ascent = _Ascent.of(self.neurons, block, settings, mixed=self.aims.width > 1)
+        for step in range(1, settings.steps + 1):
+            self._check()
+            with torch.enable_grad():
+                one = BackwardPass(
+                    self.context, splits=self._splits(ascent.states, ascent.values), search=True
+                )
+                lower = self.aims.margin(one, ascent.which, ascent.weights)
+                torch.autograd.backward(lower, torch.ones_like(lower))
+                del one
+            seen = lower.detach()
+            better = seen > best[active]
+            best[active] = torch.where(better, seen, best[active])
+            where = better.nonzero().flatten()
+            rows = active[where]
+            best_values[rows] = ascent.matrix(self.neurons)[where]
+            best_weights[rows] = ascent.weights.detach()[where]
+            passed = best[active] > SAFE_PART * (1.0 + seen.abs())
+            left = ~passed
+            count = int(left.sum())
+            if not count:
+                break
+            ascent.ascend(step)
+            if self.aims.width > 1:
+                ascent.weights.data.copy_(self.aims.project(ascent.weights.data, ascent.which))
+            if count <= (1.0 - settings.leave) * len(active):
+                kept = left.nonzero().flatten()
+                active = active[kept]
+                ascent = ascent.of_rows(kept)
+        else:
+            seen = self.estimate(
+                RowBlock(
+                    ascent.which, block.states[active], ascent.matrix(self.neurons), ascent.weights.detach()
+                )
+            )
+            where = (seen > best[active]).nonzero().flatten()
+            best_values[active[where]] = ascent.matrix(self.neurons)[where]
+            best_weights[active[where]] = ascent.weights.detach()[where]
+        return RowBlock(block.which, block.states, best_values, best_weights)
+
+
+class _Ascent:
+    """Adam (Kingma and Ba 2015, arXiv 1412.6980) on the parameters of a block, by node."""
+
+    def __init__(self, which: Tensor, states: dict[str, Tensor], settings: BetaSettings) -> None:
+        self.which, self.states, self._settings = which, states, settings
+        self.values: dict[str, Tensor] = {}
+        self.weights = torch.empty(0)
+        self._mixed = False
+        self._moments: dict[str, tuple[Tensor, Tensor]] = {}
+        self._rates: dict[str, tuple[Tensor, Tensor]] = {}  # of each element, and the largest value of it
+
+    @classmethod
+    def of(cls, neurons: Neurons, block: RowBlock, settings: BetaSettings, *, mixed: bool) -> _Ascent:
+        one = cls(block.which, neurons.apart(block.states), settings)
+        one.values = {
+            name: part.clone().requires_grad_() for name, part in neurons.apart(block.values).items()
+        }
+        one._mixed = mixed
+        one.weights = block.weights.clone().requires_grad_(mixed)
+        for name, part in (*one.values.items(), ("", one.weights)):
+            one._moments[name] = (torch.zeros_like(part), torch.zeros_like(part))
+        one._set_rates()
+        return one
+
+    def _set_rates(self) -> None:
+        for name, state in self.states.items():
+            held = state != 0
+            rate = torch.where(held, self._settings.beta_rate, self._settings.alpha_rate)
+            self._rates[name] = (rate, torch.where(held, torch.inf, 1.0))
+
+    def of_rows(self, index: Tensor) -> _Ascent:
+        one = _Ascent(
+            self.which[index],
+            {name: part[index] for name, part in self.states.items()},
+            self._settings,
+        )
+        one.values = {name: part.detach()[index].requires_grad_() for name, part in self.values.items()}
+        one._mixed = self._mixed
+        one.weights = self.weights.detach()[index].requires_grad_(self._mixed)
+        one._moments = {name: (m[index], s[index]) for name, (m, s) in self._moments.items()}
+        one._set_rates()
+        return one
+
+    def matrix(self, neurons: Neurons) -> Tensor:
+        return torch.cat([self.values[node.name].detach() for node in neurons.nodes], 1)
+
+    def ascend(self, step: int) -> None:
+        shrink = self._settings.decay ** (step - 1)
+        for name, values in self.values.items():
+            moved = self._moved(name, values, step)
+            if moved is not None:
+                rate, most = self._rates[name]
+                data = values.detach()
+                data.addcmul_(moved, rate, value=shrink).clamp_(min=0.0)
+                torch.minimum(data, most, out=data)
+        if self._mixed:
+            moved = self._moved("", self.weights, step)
+            if moved is not None:
+                self.weights.data.add_(moved, alpha=shrink * self._settings.weight_rate)
+
+    def _moved(self, name: str, values: Tensor, step: int) -> Tensor | None:
+        gradient = values.grad
+        if gradient is None:
+            return None
+        values.grad = None
+        first, second = BETAS
+        mean, square = self._moments[name]
+        mean.lerp_(gradient, 1.0 - first)
+        square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
+        size = (square / (1.0 - second**step)).sqrt_().add_(EPSILON)
+        return (mean / (1.0 - first**step)).div_(size)

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from benchmarks.engines.cases import ROWS, Row
+from benchmarks.engines.cases import ROWS, WARM_UPS, Row
 from benchmarks.engines.sides import Ours, Theirs, peak_bytes, products_alone
 from boundscope.errors import BoundscopeError
 from boundscope.reference.guard import alpha_helps
@@ -94,7 +94,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     rows = [row for row in ROWS if row.name in arguments.rows]
     if arguments.peak:
-        print(peak_bytes(arguments.peak, arguments.methods[0], rows[0].load, ROWS[0].load))
+        print(peak_bytes(arguments.peak, arguments.methods[0], rows[0].load, WARM_UPS))
         return
     for method in arguments.methods:
         what = "mean width" if method == "crown" else "mean lower bound"

@@ -105,6 +105,14 @@ def _small_conv() -> Network:
     return builder.network(10)
 
 
+def _tiny_conv() -> Network:
+    builder = _Builder((3, 12, 12))
+    x = builder.relu(builder.conv("x", 3, 8, 3, 2, 1))
+    x = builder.relu(builder.conv(x, 8, 8, 3, 1, 1))
+    builder.linear(builder.flatten(x), 8 * 6 * 6, 10)
+    return builder.network(10)
+
+
 def _resnet() -> Network:
     """CIFAR: the shape of VNN-COMP's resnet_2b, two blocks of 16 channels after a convolution of 8."""
     builder = _Builder((3, 32, 32))
@@ -129,6 +137,10 @@ def _random(network: Callable[[], Network], radius: float) -> Callable[[], tuple
         return made, Box(*texts, lower, upper)
 
     return load
+
+
+# What each kind of layer brings into a process once: libraries' code, their caches.
+WARM_UPS = (_random(lambda: _mlp(784, 256, 256, 10), 0.01), _random(_tiny_conv, 0.05))
 
 
 def _shared(name: str, network: str, prop: str, **more: tuple[str, ...]) -> Row:

@@ -7,7 +7,7 @@ import ctypes
 import gc
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -160,17 +160,18 @@ def products_alone(network: Network, rows: dict[str, int]) -> float:
 def peak_bytes(
     side: str,
     method: str,
-    load: Callable[[], tuple[Network, Box]],
-    warm_up: Callable[[], tuple[Network, Box]],
+    load: Load,
+    warm_ups: Sequence[Load],
 ) -> int:
     """Resident peak of one run above the process with everything imported, the network loaded, and the engine used
-    once on another network. For a process of its own.
+    on other networks. For a process of its own.
 
     Raises:
         BoundscopeError: the peak cannot be reset here (Linux only).
     """
     engine = {"ours": Ours, "theirs": Theirs}[side]
-    engine(*warm_up()).run(method)
+    for warm_up in warm_ups:
+        engine(*warm_up()).run(method)
     network, box = load()
     gc.collect()
     with contextlib.suppress(OSError, AttributeError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -75,8 +76,14 @@ class ConvRule(Rule[Conv]):
         weight, op = self._weight(view), view.op
         shape = view.interval(0).lower.shape
         begins, ends = split_pads(op.pads)
-        padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
         flat = coefficients.reshape(-1, *coefficients.shape[2:])  # rows and batch as one batch
+        if begins == ends and all(
+            pad <= step * (size - 1)
+            for pad, step, size in zip(begins, op.dilations, weight.shape[2:], strict=True)
+        ):
+            carried = transposed(flat, weight, op, _Cut(tuple(shape[2:]), begins))
+            return (carried.reshape(coefficients.shape[0], *shape), None, None)
+        padded = [size + begin + end for size, begin, end in zip(shape[2:], begins, ends, strict=True)]
         # The transposed convolution gives the padded input's coefficients, short of what the strides skipped.
         reached = _reached(tuple(flat.shape[2:]), weight, op)
         carried = transposed(flat, weight, op)
@@ -148,17 +155,35 @@ def _reached(size: tuple[int, ...], weight: Tensor, op: Conv) -> tuple[int, ...]
     )
 
 
-def transposed(rows: Tensor, weight: Tensor, op: Conv) -> Tensor:
-    """Transposed convolution of rows [R, C, *size] by a convolution's weight, to as far as they reach."""
+@dataclass(frozen=True)
+class _Cut:
+    """The part of a transposed convolution's result that is an input of this size within the same pads on both sides;
+    what the strides skipped at its end is zero."""
+
+    size: tuple[int, ...]
+    pads: tuple[int, ...]
+
+
+def transposed(rows: Tensor, weight: Tensor, op: Conv, cut: _Cut | None = None) -> Tensor:
+    """Transposed convolution of rows [R, C, *size] by a convolution's weight, to as far as they reach, or a cut."""
     axes = rows.dim() - 2
+    reached = _reached(tuple(rows.shape[2:]), weight, op)
+    cut = cut or _Cut(reached, (0,) * axes)
     if axes == 2 and op.group == 1 and weight.shape[1] <= FEW_CHANNELS and rows.device.type == "cpu":
         # The library's kernel is several times slower where there are few channels to go to.
         columns = weight.reshape(len(weight), -1).T @ rows.reshape(len(rows), len(weight), -1)
-        size = _reached(tuple(rows.shape[2:]), weight, op)
-        return F.fold(columns, size, weight.shape[2:], dilation=op.dilations, stride=op.strides)
+        return F.fold(columns, cut.size, weight.shape[2:], op.dilations, cut.pads, op.strides)
     if axes == 2 and max(op.strides) > 1:
         rows = rows.contiguous(memory_format=torch.channels_last)  # its faster kernel
     carried = TRANSPOSED_CONVOLUTIONS[axes](
-        rows, weight, stride=op.strides, dilation=op.dilations, groups=op.group
+        rows,
+        weight,
+        stride=op.strides,
+        padding=cut.pads,
+        output_padding=[
+            size + 2 * pad - got for size, pad, got in zip(cut.size, cut.pads, reached, strict=True)
+        ],
+        dilation=op.dilations,
+        groups=op.group,
     )
     return carried.contiguous()

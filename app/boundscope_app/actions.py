@@ -79,6 +79,15 @@ ACTIONS: tuple[Action, ...] = (
         toolbar=True,
     ),
     Action(
+        "run.pause",
+        "Run",
+        "Pause run",
+        "Have the selected run stand still without losing anything, or let it go on",
+        "Ctrl+P",
+        "pause",
+        toolbar=True,
+    ),
+    Action(
         "run.again",
         "Run",
         "Use again…",

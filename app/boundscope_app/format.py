@@ -11,6 +11,8 @@ STATE_WORDS: dict[JobState, str] = {
     JobState.QUEUED: "queued",
     JobState.STARTING: "starting",
     JobState.RUNNING: "running",
+    JobState.PAUSING: "pausing",
+    JobState.PAUSED: "paused",
     JobState.CANCELLING: "cancelling",
     JobState.FINISHED: "finished",
     JobState.FAILED: "failed",
@@ -55,10 +57,8 @@ def moment(seconds_since_epoch: float | None, now: float | None = None) -> str:
 
 
 def run_seconds(info: JobInfo, now: float) -> float | None:
-    """How long the job has run, or ran; None before it started."""
-    if info.started_s is None:
-        return None
-    return max(0.0, (info.ended_s if info.ended_s is not None else now) - info.started_s)
+    """How long the job has run, or ran, without its pauses; None before it started."""
+    return info.run_s(now)
 
 
 def outcome_word(info: JobInfo) -> str:

@@ -44,6 +44,20 @@ def _stop(painter: QPainter, theme: Theme) -> None:
     painter.drawRoundedRect(QRectF(14, 14, 36, 36), 4, 4)
 
 
+def _pause(painter: QPainter, theme: Theme) -> None:
+    painter.setBrush(QColor(theme.text))
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawRoundedRect(QRectF(14, 12, 13, 40), 3, 3)
+    painter.drawRoundedRect(QRectF(37, 12, 13, 40), 3, 3)
+
+
+def _continue(painter: QPainter, theme: Theme) -> None:
+    painter.setBrush(QColor(theme.text))
+    painter.setPen(Qt.PenStyle.NoPen)
+    painter.drawRoundedRect(QRectF(10, 12, 9, 40), 3, 3)
+    painter.drawPolygon(QPolygonF([QPointF(26, 12), QPointF(58, 32), QPointF(26, 52)]))
+
+
 def _export(painter: QPainter, theme: Theme) -> None:
     painter.drawPolyline([QPointF(10, 38), QPointF(10, 54), QPointF(54, 54), QPointF(54, 38)])
     painter.drawLine(32, 8, 32, 40)
@@ -59,6 +73,8 @@ SHAPES: dict[str, Callable[[QPainter, Theme], None]] = {
     "open": _open,
     "run": _run,
     "stop": _stop,
+    "pause": _pause,
+    "continue": _continue,
     "export": _export,
     "search": _search,
 }

@@ -25,6 +25,7 @@ from boundscope_app.link_types import (
     Inspect,
     Inspection,
     LinkState,
+    PauseRun,
     Phase,
     Run,
     Unwatch,
@@ -236,6 +237,9 @@ class Link(QThread):
                 self._attempt(client, lambda: client.request(Unsubscribe(job_id=command.job_id)))
             case CancelRun():
                 self._attempt(client, lambda: client.cancel(command.job_id, force=command.force))
+            case PauseRun():
+                ask = client.pause if command.held else client.go_on
+                self._attempt(client, lambda: ask(command.job_id))
             case DeleteRun():
                 self._attempt(client, lambda: client.delete(command.job_id))
         return True

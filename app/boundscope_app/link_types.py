@@ -63,11 +63,19 @@ class CancelRun:
 
 
 @dataclass(frozen=True)
+class PauseRun:
+    """Pause a run, or with `held` false end its pause."""
+
+    job_id: str
+    held: bool = True
+
+
+@dataclass(frozen=True)
 class DeleteRun:
     job_id: str
 
 
-Command = Run | Inspect | Watch | Unwatch | CancelRun | DeleteRun
+Command = Run | Inspect | Watch | Unwatch | CancelRun | PauseRun | DeleteRun
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from boundscope_app.link_types import (
     Inspect,
     Inspection,
     LinkState,
+    PauseRun,
     Phase,
     Run,
     Unwatch,
@@ -89,6 +90,12 @@ class Session(QObject):
             self.told.emit("warning", f"{info.title} is being killed.")
         else:
             self.told.emit("info", f"{info.title} was asked to stop. Cancel once more to kill it.")
+
+    def pause(self, job_id: str) -> None:
+        """Have a run stand still; where it is paused, or about to be, let it go on."""
+        info = self._runs.info(job_id)
+        if info is not None and info.state.can_hold:
+            self._link.send(PauseRun(job_id, not info.state.held))
 
     def delete(self, job_id: str) -> None:
         self._link.send(DeleteRun(job_id))

@@ -52,7 +52,7 @@ class Theme:
             return self.good, self.good_fill
         if verdict in ("violated", "error", "failed", "out_of_memory"):
             return self.bad, self.bad_fill
-        if verdict in ("timeout", "unknown", "interrupted", "cancelled", "cancelling"):
+        if verdict in ("timeout", "unknown", "interrupted", "cancelled", "cancelling", "pausing", "paused"):
             return self.warn, self.warn_fill
         return self.neutral, self.neutral_fill
 

@@ -48,7 +48,7 @@ FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
 LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 250, 400, 190
 LAYOUT_VERSION = 1
-JOB_ACTIONS = ("run.cancel", "run.again", "file.export_all", "run.delete")
+JOB_ACTIONS = ("run.pause", "run.cancel", "run.again", "file.export_all", "run.delete")
 
 
 class MainWindow(QMainWindow):
@@ -63,6 +63,7 @@ class MainWindow(QMainWindow):
         self.settings = settings
         self._theme_choice: ThemeChoice = theme or settings.theme
         self._run_when_ready = False
+        self._held = False
         self._closed = False
         found, problems = example_store.examples()
         self._examples: tuple[Example, ...] = found
@@ -154,6 +155,7 @@ class MainWindow(QMainWindow):
             "file.quit": self.close,
             "run.start": self.run,
             "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
+            "run.pause": lambda: self.session.pause(self.runs.selected_id),
             "run.again": self.commands.use_again,
             "run.delete": self.commands.ask_delete,
             "view.next": lambda: self.tabs.step(1),
@@ -298,9 +300,20 @@ class MainWindow(QMainWindow):
     def _update_actions(self) -> None:
         info = self.runs.selected_info
         self.actions_by_id["run.cancel"].setEnabled(info is not None and not info.state.ended)
+        self._show_pause(info)
         for name in ("run.again", "run.delete", "file.export_all"):
             self.actions_by_id[name].setEnabled(info is not None)
         self.actions_by_id["file.copy_command"].setEnabled(self.form.draft.complete)
+
+    def _show_pause(self, info: JobInfo | None) -> None:
+        """The one action that pauses and continues says which of both it would do."""
+        action = self.actions_by_id["run.pause"]
+        held = info is not None and info.state.held
+        action.setEnabled(info is not None and info.state.can_hold)
+        if held is not self._held:
+            self._held = held
+            action.setText("Continue run" if held else "Pause run")
+            self._redraw_icons()
 
     def _run_selected(self, _job_id: str) -> None:
         info = self.runs.selected_info
@@ -349,7 +362,8 @@ class MainWindow(QMainWindow):
     def _redraw_icons(self) -> None:
         for row in ACTIONS:
             if row.icon:
-                self.actions_by_id[row.id].setIcon(icons.icon(row.icon, themes.current()))
+                name = "continue" if row.id == "run.pause" and self._held else row.icon
+                self.actions_by_id[row.id].setIcon(icons.icon(name, themes.current()))
 
     def _show_help(self) -> None:
         self.help_dialog.show()

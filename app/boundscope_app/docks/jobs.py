@@ -52,7 +52,7 @@ EMPTY = "No runs yet. Choose a network and a property in the run form, then pres
 
 
 class ProgressDelegate(QStyledItemDelegate):
-    """A thin bar below the text while a job runs."""
+    """A thin bar below the text while a job runs; in the colour of warnings while it is paused."""
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
@@ -61,12 +61,12 @@ class ProgressDelegate(QStyledItemDelegate):
         info = index.data(INFO_ROLE)
         if isinstance(info, JobInfo) and not info.state.ended:
             selected = bool(option.state & QStyle.StateFlag.State_Selected)
-            self._paint_bar(painter, option.rect, progress_fraction(info.progress), selected)
+            theme = themes.current()
+            color = theme.accent_text if selected else theme.warn if info.state.held else theme.accent
+            self._paint_bar(painter, option.rect, progress_fraction(info.progress), QColor(color))
 
-    def _paint_bar(self, painter: QPainter, cell: QRect, fraction: float | None, selected: bool) -> None:
-        theme = themes.current()
+    def _paint_bar(self, painter: QPainter, cell: QRect, fraction: float | None, color: QColor) -> None:
         area = QRect(cell.left() + 2, cell.bottom() - BAR_HEIGHT_PX, cell.width() - 4, BAR_HEIGHT_PX)
-        color = QColor(theme.accent_text if selected else theme.accent)
         ground = QColor(color)
         ground.setAlpha(60)
         painter.fillRect(area, ground)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from msgspec.structs import replace
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
@@ -131,7 +132,7 @@ def _text(info: JobInfo, column: int) -> str:
         case 4:
             return outcome_word(info)
         case 5:
-            return info.cause if info.state.ended else progress_text(info.progress)
+            return info.cause if info.state.ended else _progress(info)
         case 6:
             return moment(info.started_s)
         case 7:
@@ -139,6 +140,14 @@ def _text(info: JobInfo, column: int) -> str:
             return "" if seconds is None else duration(seconds)
         case _:
             return info.host
+
+
+def _progress(info: JobInfo) -> str:
+    """How far a run is; of one that pauses, only that, for what is left does not become less."""
+    if not info.state.held:
+        return progress_text(info.progress)
+    progress = None if info.progress is None else replace(info.progress, eta_s=None)
+    return " · ".join(part for part in (STATE_WORDS[info.state], progress_text(progress)) if part)
 
 
 def _method(info: JobInfo) -> str:

@@ -127,13 +127,15 @@ class VerdictView(View):
         self._progress.setVisible(running)
         if not running:
             return
-        self._stage.setText("Waiting for the first step" if progress is None else progress.stage)
+        held = job_state(self.info, record).held
+        stage = "Waiting for the first step" if progress is None else progress.stage
+        self._stage.setText(f"Paused: {stage}" if held else stage)
         total = 0 if progress is None else progress.total
-        self._bar.setRange(0, total)
+        self._bar.setRange(0, 1 if held and not total else total)  # 0 … 0 would go on moving
         if progress is not None and total:
             self._bar.setValue(progress.done)
         eta = None if progress is None else progress.eta_s
-        self._eta.setText("" if eta is None else f"about {seconds(eta)} to go")
+        self._eta.setText("" if eta is None or held else f"about {seconds(eta)} to go")
 
     def copy_command(self) -> None:
         """Put the command line that reproduces the run on the clipboard."""

@@ -52,6 +52,8 @@ STATE_WORDS = {
     JobState.QUEUED: ("Queued", "Waiting for its turn."),
     JobState.STARTING: ("Starting", "The ranks are being started."),
     JobState.RUNNING: ("Running", "There is no verdict yet."),
+    JobState.PAUSING: ("Pausing", "The run was asked to pause; it stands as soon as a step has ended."),
+    JobState.PAUSED: ("Paused", "The run stands still and keeps what it has; its time limit does not run."),
     JobState.CANCELLING: ("Cancelling", "The run was asked to stop."),
     JobState.FINISHED: ("Finished", "The run has ended."),
     JobState.FAILED: ("Failed", "The run ended without a verdict."),

@@ -389,7 +389,7 @@ class Jobs:
         info = self._infos[job_id]
         if info.state.held:
             return
-        if info.state not in (JobState.STARTING, JobState.RUNNING) or self._kinds[info.kind].beside:
+        if not info.state.can_hold or self._kinds[info.kind].beside:
             raise UsageError(f"job {job_id} is {info.state}; only a job that runs can be paused")
         self._runs[job_id].pause()
         self._set_state(job_id, JobState.PAUSING, paused_since_s=time.time())
@@ -404,7 +404,7 @@ class Jobs:
             # One that was paused before its ranks had all joined goes on joining.
             known = info.started_s is not None
             self._set_state(job_id, JobState.RUNNING if known else JobState.STARTING)
-        elif info.state not in (JobState.STARTING, JobState.RUNNING):
+        elif not info.state.can_hold:
             raise UsageError(f"job {job_id} is {info.state}; only a paused job can be continued")
 
     def delete(self, job_id: str) -> JobInfo:

@@ -138,5 +138,10 @@ class JobState(enum.StrEnum):
         """Whether the job pauses, or is about to."""
         return self in (JobState.PAUSING, JobState.PAUSED)
 
+    @property
+    def can_hold(self) -> bool:
+        """Whether the job can be paused, or is."""
+        return self.held or self in (JobState.STARTING, JobState.RUNNING)
+
 
 ENDED_STATES = frozenset({JobState.FINISHED, JobState.FAILED, JobState.CANCELLED, JobState.INTERRUPTED})

@@ -88,6 +88,13 @@ ACTIONS: tuple[Action, ...] = (
         toolbar=True,
     ),
     Action(
+        "run.resume",
+        "Run",
+        "Resume search",
+        "Go on, in a new run, with the complete search that the selected run left unfinished",
+        "Ctrl+G",
+    ),
+    Action(
         "run.again",
         "Run",
         "Use again…",

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-import msgspec
-
 from boundscope.command import instances_command
 from boundscope.errors import UsageError
-from boundscope.instances import benchmark_name, instances_job, read_instances
+from boundscope.instances import benchmark_name, instances_job, read_instances, with_options
 from boundscope.protocol import FileRef, InspectJob, InstancesJob, PropertyFile, VerifyJob
 from boundscope_app.draft import Draft, Options, Resolve, Source, named_only
 
@@ -46,7 +44,7 @@ class BenchmarkDraft:
         if self.kept is not None:
             first = self.kept.verify_job(0)
             assert isinstance(first.property, PropertyFile)
-            return msgspec.structs.replace(self.kept, verify=self._verify(first.network, first.property.file))
+            return with_options(self.kept, self._verify(first.network, first.property.file))
         if not isinstance(self.source, Path):
             raise ValueError("a benchmark needs its instances.csv")
         lines = read_instances(self.source)

@@ -29,7 +29,7 @@ For an ε-ball, drop a .npy or .png instead of the property.</li>
 view shows how many bits of every layer stay the same. Yellow layers keep nearly all of their bits, dark ones hardly
 any; hatched ones are exact in every sample, or NaN.</p>
 <p>Ctrl+P pauses the selected run and lets it go on: it keeps what it has, its time limit and its duration stand still.
-Esc asks it to stop.</p>
+Esc asks it to stop. Ctrl+G goes on, in a new run, with a complete search that was stopped, killed or out of time.</p>
 <p>Closing the window leaves the runs going: they belong to the daemon, and are here at the next start.</p>
 <h2>Words</h2>
 <p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and

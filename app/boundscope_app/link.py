@@ -27,6 +27,7 @@ from boundscope_app.link_types import (
     LinkState,
     PauseRun,
     Phase,
+    ResumeRun,
     Run,
     Unwatch,
     Upload,
@@ -226,6 +227,8 @@ class Link(QThread):
         match command:
             case Run():
                 self._run(client, command)
+            case ResumeRun():
+                self._resume(client, command)
             case Inspect():
                 self._inspect(client, command)
             case Watch():
@@ -251,6 +254,15 @@ class Link(QThread):
         except StoppedError:
             raise
         except (BoundscopeError, OSError) as error:
+            self.run_refused.emit(command.token, str(error))
+            client.ping()
+            return
+        self.submitted.emit(command.token, info)
+
+    def _resume(self, client: Client, command: ResumeRun) -> None:
+        try:
+            info = client.resume(command.job_id)
+        except DaemonError as error:
             self.run_refused.emit(command.token, str(error))
             client.ping()
             return

@@ -71,11 +71,19 @@ class PauseRun:
 
 
 @dataclass(frozen=True)
+class ResumeRun:
+    """Submit a run that goes on with the search of one that has ended."""
+
+    token: int
+    job_id: str
+
+
+@dataclass(frozen=True)
 class DeleteRun:
     job_id: str
 
 
-Command = Run | Inspect | Watch | Unwatch | CancelRun | PauseRun | DeleteRun
+Command = Run | Inspect | Watch | Unwatch | CancelRun | PauseRun | ResumeRun | DeleteRun
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from boundscope_app.link_types import (
     LinkState,
     PauseRun,
     Phase,
+    ResumeRun,
     Run,
     Unwatch,
     Watch,
@@ -96,6 +97,12 @@ class Session(QObject):
         info = self._runs.info(job_id)
         if info is not None and info.state.can_hold:
             self._link.send(PauseRun(job_id, not info.state.held))
+
+    def resume(self, job_id: str) -> None:
+        """Go on, in a new run, with the search of one that ended without an answer."""
+        info = self._runs.info(job_id)
+        if info is not None and info.resumable:
+            self._link.send(ResumeRun(next(self._tokens), job_id))
 
     def delete(self, job_id: str) -> None:
         self._link.send(DeleteRun(job_id))

@@ -48,7 +48,7 @@ FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
 LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 250, 400, 190
 LAYOUT_VERSION = 1
-JOB_ACTIONS = ("run.pause", "run.cancel", "run.again", "file.export_all", "run.delete")
+JOB_ACTIONS = ("run.pause", "run.cancel", "run.resume", "run.again", "file.export_all", "run.delete")
 
 
 class MainWindow(QMainWindow):
@@ -156,6 +156,7 @@ class MainWindow(QMainWindow):
             "run.start": self.run,
             "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
             "run.pause": lambda: self.session.pause(self.runs.selected_id),
+            "run.resume": lambda: self.session.resume(self.runs.selected_id),
             "run.again": self.commands.use_again,
             "run.delete": self.commands.ask_delete,
             "view.next": lambda: self.tabs.step(1),
@@ -301,6 +302,7 @@ class MainWindow(QMainWindow):
         info = self.runs.selected_info
         self.actions_by_id["run.cancel"].setEnabled(info is not None and not info.state.ended)
         self._show_pause(info)
+        self.actions_by_id["run.resume"].setEnabled(info is not None and info.resumable)
         for name in ("run.again", "run.delete", "file.export_all"):
             self.actions_by_id[name].setEnabled(info is not None)
         self.actions_by_id["file.copy_command"].setEnabled(self.form.draft.complete)

@@ -173,7 +173,7 @@ def instances_job(
     """
     networks, properties = files_of(lines)
     places = {path: number for group in (networks, properties) for number, path in enumerate(group)}
-    return InstancesJob(
+    job = InstancesJob(
         networks=_named(networks, refer),
         properties=_named(properties, refer),
         instances=tuple(
@@ -187,6 +187,13 @@ def instances_job(
         verify=verify,
         name=name,
     )
+    return with_options(job, verify)
+
+
+def with_options(job: InstancesJob, verify: VerifyJob) -> InstancesJob:
+    """The job run as `verify` says, which stands in it for the first instance."""
+    job = msgspec.structs.replace(job, verify=verify)
+    return msgspec.structs.replace(job, verify=job.verify_job(0))
 
 
 def _named(paths: Sequence[Path], refer: Callable[[Path], FileRef]) -> tuple[FileRef, ...]:

@@ -10,6 +10,7 @@ from PySide6.QtWidgets import (
     QComboBox,
     QLabel,
     QLineEdit,
+    QMenu,
     QPlainTextEdit,
     QSplitter,
     QWidget,
@@ -119,6 +120,8 @@ class InstancesView(View):
         self.detail.setFont(QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont))
         self.detail.setFrameShape(QPlainTextEdit.Shape.NoFrame)
         self.detail.setTabChangesFocus(True)
+        for part in (self.table, self.detail):  # the view has one menu for all of it
+            part.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
         self._detailed = -1
         splitter = QSplitter(Qt.Orientation.Vertical)
         for part, stretch in ((self.table, 7), (self.detail, 3)):
@@ -183,6 +186,13 @@ class InstancesView(View):
             self.detail.setPlainText(text)
 
     # ------------------------------------------------------------ ways out
+
+    def extend_menu(self, menu: QMenu) -> None:
+        show = menu.addAction("Show the chosen instance", lambda: self.show_detail(self.table.source_row()))
+        show.setEnabled(self.table.source_row() >= 0)
+        copy = menu.addAction("Copy selected text", self.detail.copy)
+        copy.setEnabled(self.detail.textCursor().hasSelection())
+        menu.addSeparator()
 
     def tables(self) -> tuple[Table, ...]:
         """The instances that have ended, as filtered and sorted."""

@@ -12,19 +12,29 @@ from PySide6.QtGui import QColor, QGuiApplication, QImage, QPainter
 from PySide6.QtSvg import QSvgRenderer
 from pytestqt.qtbot import QtBot
 
-from app.views import sample_noise
+from app.views import sample_instances, sample_noise
 from app.views import sample_records as samples
 from boundscope.errors import BoundscopeError
 from boundscope.protocol import GapPoint, Verdict
 from boundscope.records import JobRecord
 from boundscope_app import theme
-from boundscope_app.views import VIEWS, BoundGapView, MemoryView, VariabilityView, VerdictView, View
+from boundscope_app.views import (
+    VIEWS,
+    BoundGapView,
+    InstancesView,
+    MemoryView,
+    VariabilityView,
+    VerdictView,
+    View,
+)
 
 ALL_VIEWS = pytest.mark.parametrize("view_type", VIEWS, ids=lambda v: v.view_id)
 
 
 def own_record(view_type: type[View], verdict: Verdict = Verdict.VERIFIED) -> JobRecord:
     """A finished run that this view shows."""
+    if view_type is InstancesView:
+        return samples.record_of((0, event) for event in sample_instances.ended_events())
     noise = view_type is VariabilityView
     return samples.record_of(sample_noise.finished_events() if noise else samples.finished_events(verdict))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 
 import pytest
@@ -10,24 +11,8 @@ from PySide6.QtGui import QColor, QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from app.views import sample_records as samples
-from boundscope.protocol import (
-    Counterexample,
-    Event,
-    FileRef,
-    Instance,
-    InstanceResult,
-    InstancesJob,
-    InstanceStarted,
-    JobInfo,
-    JobState,
-    Progress,
-    PropertyFile,
-    Replay,
-    Tally,
-    Verdict,
-    VerifyJob,
-    instances_result,
-)
+from app.views.sample_instances import ended_events, info, row, running_events
+from boundscope.protocol import Event, JobState, Verdict
 from boundscope.records import JobRecord
 from boundscope_app import theme
 from boundscope_app.docks.jobs_model import METHOD, PROGRESS, RANKS, VERDICT, JobsModel
@@ -38,72 +23,9 @@ from boundscope_app.views import BoundGapView, InstancesView, VerdictView
 from boundscope_app.views import instances_text as words
 from boundscope_app.views.verdict_text import verdict_text
 
-REPLAY = Replay(inside_box=True, violates=True, violates_unoptimized=True, outputs=(-0.5,))
-FOUND = Counterexample(
-    inputs=("0.25", "-1"), outputs=(-0.5,), case=0, clause=0, clause_text="Y_0 ≤ 0", replay=REPLAY
-)
-
 
 def record_of(events: list[Event]) -> JobRecord:
     return samples.record_of([(0, event) for event in events])
-
-
-def ref(name: str) -> FileRef:
-    return FileRef(name=name, sha256="0" * 64, size_bytes=10)
-
-
-def job() -> InstancesJob:
-    return InstancesJob(
-        networks=(ref("a.onnx"), ref("b.onnx")),
-        properties=(ref("p.vnnlib"), ref("q.vnnlib")),
-        instances=tuple(
-            Instance(network=net, property=prop, timeout_s=60.0)
-            for net, prop in ((0, 0), (0, 1), (1, 0), (1, 1))
-        ),
-        verify=VerifyJob(network=ref("a.onnx"), property=PropertyFile(file=ref("p.vnnlib")), seed=3),
-        name="tiny",
-    )
-
-
-def info(state: JobState = JobState.RUNNING, verdict: Verdict | None = None) -> JobInfo:
-    return JobInfo(
-        id="many",
-        kind="instances",
-        title="tiny · 4 instances",
-        state=state,
-        job=job(),
-        created_s=1.0,
-        started_s=2.0,
-        ended_s=9.0 if state.ended else None,
-        verdict=verdict,
-        progress=Progress(stage="b.onnx · p.vnnlib", done=2, total=4, eta_s=6.0),
-    )
-
-
-def row(number: int, verdict: Verdict, **more: object) -> InstanceResult:
-    instance = job().instances[number]
-    names = {
-        "network": job().networks[instance.network].name,
-        "property": job().properties[instance.property].name,
-    }
-    fields = {"reason": f"reason {number}", "seconds": 1.5 * (number + 1), **names, **more}
-    return InstanceResult(number=number, verdict=verdict, **fields)
-
-
-def running_events() -> list[Event]:
-    return [
-        InstanceStarted(number=0),
-        row(0, Verdict.VERIFIED, margin=0.125, reached=2.0),
-        InstanceStarted(number=1),
-        row(1, Verdict.VIOLATED, reached=-0.5, counterexample=FOUND),
-        InstanceStarted(number=2),
-    ]
-
-
-def ended_events() -> list[Event]:
-    rows = [row(2, Verdict.TIMEOUT, reason="the time\nlimit passed"), row(3, Verdict.VERIFIED, margin=1.0)]
-    counts = {"verified": 2, "violated": 1, "timeout": 1}
-    return [*running_events(), *rows, instances_result(Tally(counts=counts, seconds=15.0))]
 
 
 def shown(qtbot: QtBot, events: list[Event], state: JobState = JobState.RUNNING) -> InstancesView:
@@ -170,10 +92,13 @@ def test_sorting_and_filtering_decide_what_is_exported(qtbot: QtBot, tmp_path: P
     view.filter.setText("B.ONNX")
     assert view.count.text() == "2 of 4 shown · 3 of 4 solved"
     (path,) = view.export_csv(tmp_path / "rows.csv")
-    lines = path.read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["instance", "4", "3"]
+    with path.open(newline="") as file:
+        cells = list(csv.reader(file))
+    assert [row[0] for row in cells] == ["instance", "4", "3"]
+    view.filter.setText("q.vnnlib")
     view.copy_data()
-    assert QGuiApplication.clipboard().text().count("\n") == 3
+    copied = QGuiApplication.clipboard().text().splitlines()
+    assert [line.split("\t")[0] for line in copied] == ["instance", "4", "2"]
 
 
 def test_enter_and_double_click_show_one_of_them(qtbot: QtBot) -> None:

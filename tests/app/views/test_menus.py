@@ -10,10 +10,10 @@ from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtWidgets import QAbstractScrollArea, QApplication, QMenu
 from pytestqt.qtbot import QtBot
 
-from app.views import sample_noise
 from app.views import sample_records as samples
+from app.views.test_export import own_record
 from boundscope_app import theme
-from boundscope_app.views import VIEWS, VariabilityView, VerdictView, View
+from boundscope_app.views import VIEWS, VerdictView, View
 from boundscope_app.views.export_dialog import ExportDialog
 
 
@@ -23,8 +23,7 @@ def test_a_right_click_anywhere_in_the_data_opens_the_view_s_menu(
 ) -> None:
     view = view_type()
     qtbot.addWidget(view)
-    events = sample_noise.finished_events() if view_type is VariabilityView else samples.finished_events()
-    view.set_run(samples.job_info(), samples.record_of(events))
+    view.set_run(samples.job_info(), own_record(view_type))
     view.show()
     view.refresh()
     areas = [area for area in view.findChildren(QAbstractScrollArea) if area.isVisible()]

@@ -15,14 +15,21 @@ from boundscope.protocol import (
     FileRef,
     GapPoint,
     LogLine,
+    MemorySample,
+    NetworkSummary,
     PropertyFile,
+    PropertySummary,
     Verdict,
     VerifyJob,
     VerifyResult,
 )
+from boundscope.sharding.ranks import RankGroup
 from boundscope.threads import RANK_THREAD
+from boundscope.worker.files import JobFiles
 from boundscope.worker.here import run_here
+from boundscope.worker.verify import run_verify
 from daemon import behaviours
+from daemon.small_files import write_network, write_property
 from daemon.support import wait_for
 
 
@@ -132,3 +139,27 @@ def test_the_limit_leaves_out_the_time_in_which_the_process_was_suspended():
     assert run_here(job(1.0), work, nothing, cancel=threading.Event(), hold=hold).reason == "in time"
     assert time.monotonic() - begin > 1.5
     assert not hold.driven
+
+
+def test_a_wish_to_stop_is_heard_while_the_files_are_loaded(tmp_path):
+    """Reading a large network and comparing it with ONNX Runtime takes seconds, before anything is bounded."""
+    files = JobFiles(write_network(tmp_path / "net.onnx"), write_property(tmp_path / "p.vnnlib"))
+
+    class Stopping(Monitor):
+        """Cancels itself when a kind of event comes."""
+
+        def __init__(self, at: type) -> None:
+            super().__init__()
+            self.at, self.told = at, []
+
+        def emit(self, event: Event) -> None:
+            self.told.append(event)
+            if isinstance(event, self.at):
+                self.cancel()
+
+    for at in (MemorySample, NetworkSummary, PropertySummary):
+        monitor = Stopping(at)
+        with pytest.raises(CancelledError):
+            run_verify(job(60.0), files, monitor, RankGroup())
+        assert any(isinstance(event, at) for event in monitor.told)
+        assert not any(isinstance(event, LogLine) for event in monitor.told), "it had not been compared yet"

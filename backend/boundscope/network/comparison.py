@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,11 @@ class Comparison:
 
 
 def compare_with_onnxruntime(
-    network: Network, lower: NDArray[np.float64], upper: NDArray[np.float64], seed: int = 0
+    network: Network,
+    lower: NDArray[np.float64],
+    upper: NDArray[np.float64],
+    seed: int = 0,
+    between: Callable[[], None] = lambda: None,
 ) -> Comparison:
     """Compare at the box's corners (lower, middle, upper) and at random points of it.
 
@@ -58,22 +62,25 @@ def compare_with_onnxruntime(
         lower: [inputs], all input tensors flattened one after another, as properties count them.
         upper: [inputs].
         seed: of the random points.
+        between: called between steps; what it raises ends the comparison.
 
     Raises:
         NetworkError: a node differs (the first one is named), or ONNX Runtime cannot run the file.
     """
     start = time.perf_counter()
-    session = _exposed_session(network)
+    session = _exposed_session(network, between)
     available = set(session.outputs)
     worst, worst_node, output_difference, points = 0.0, "", 0.0, 0
     compared = [node for node in network.nodes if any(name in available for name in node.outputs)]
     for point in _points(network, lower, upper, seed):
         points += 1
+        between()
         feeds = _feeds(network, point)
         values = dict(zip(session.outputs, session.run(feeds), strict=True))
         values.update(feeds)
         _check_constants(network, values)
         for node in compared:
+            between()
             difference = _compare_node(network, node, values)
             if difference > worst:
                 worst, worst_node = difference, node.name
@@ -89,9 +96,10 @@ def compare_with_onnxruntime(
     )
 
 
-def _exposed_session(network: Network) -> Session:
+def _exposed_session(network: Network, between: Callable[[], None]) -> Session:
     """A session on the file with every intermediate tensor as an output, without graph optimisation."""
     model = read_model(network.source)
+    between()
     present = {value.name for value in model.graph.output}
     wanted = {name for node in network.nodes for name in node.outputs if name} | set(network.constants)
     for node in model.graph.node:

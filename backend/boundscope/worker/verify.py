@@ -164,6 +164,7 @@ class _VerifyRun:
     def _load(self) -> tuple[Network, Property]:
         with self._timed("load"):
             network = load_network(self.files.network)
+            self._checkpoint()
             missing = unsupported(network)
             if self.ranks.rank == 0:
                 self.monitor.emit(network_summary(network, missing))
@@ -177,12 +178,19 @@ class _VerifyRun:
         with self._agreed(), self._timed("load"):
             if self.ranks.rank == 0 and prop.cases:
                 box = prop.cases[0].box
-                comparison = compare_with_onnxruntime(network, box.lower, box.upper, seed=self.job.seed)
+                comparison = compare_with_onnxruntime(
+                    network, box.lower, box.upper, seed=self.job.seed, between=self.monitor.check
+                )
                 self.monitor.log(
                     f"ONNX Runtime agrees on all {comparison.tensors} tensors at {comparison.points} points; "
                     f"the largest difference is {comparison.max_difference:.3g} (node '{comparison.worst_node}')"
                 )
         return network, prop
+
+    def _checkpoint(self) -> None:
+        """Stop on all ranks together where one of them is asked to, or is late."""
+        with self._agreed():
+            self.monitor.check()
 
     def _read_property(self, network: Network) -> Property:
         source = self.job.property
@@ -202,6 +210,7 @@ class _VerifyRun:
     def _solve(self, network: Network, prop: Property) -> Outcome:
         if not any(case.clauses for case in prop.cases):
             return Outcome(Verdict.VERIFIED, "no input satisfies what the property asks of the inputs")
+        self._checkpoint()
         engine = self._engine(network)
         witnesses = Witnesses(self.job, self.files, network, prop, engine)
         cases = self._cases(network, engine)

@@ -253,7 +253,12 @@ class JobRecord:
             tuple((one.case, one.tensor, one.elements, one.difference, one.unlike) for one in rows),
         )
 
-    def instance_table(self) -> Table:
+    def one_line(text: str) -> str:
+    """A reason without its line breaks, for a cell of a table."""
+    return "; ".join(part.strip() for part in text.splitlines() if part.strip())
+
+
+def instance_table(self) -> Table:
         """One row an instance that has ended, by number."""
         return instance_table(row for _, row in sorted(self.instances.items()))
 
@@ -283,7 +288,7 @@ def instance_table(results: Iterable[InstanceResult]) -> Table:
             one.seconds,
             one.margin,
             one.reached,
-            one.reason,
+            one_line(one.reason),
         )
         for one in results
     )

@@ -14,7 +14,7 @@ from boundscope.protocol import (
     Tally,
     Verdict,
 )
-from boundscope.records import Cell, JobRecord, Table
+from boundscope.records import Cell, JobRecord, Table, one_line
 from boundscope.vnncomp import counterexample_text
 from boundscope_app.views.html import Html
 from boundscope_app.views.text import number, seconds
@@ -63,9 +63,17 @@ def rows(info: JobInfo | None, record: JobRecord) -> tuple[Row, ...]:
 
 
 def _ended(row: InstanceResult) -> Row:
-    reason = "; ".join(part.strip() for part in row.reason.splitlines() if part.strip())
     word = row.verdict.value.replace("_", " ")
-    return (row.number + 1, row.network, row.property, word, row.seconds, row.margin, row.reached, reason)
+    return (
+        row.number + 1,
+        row.network,
+        row.property,
+        word,
+        row.seconds,
+        row.margin,
+        row.reached,
+        one_line(row.reason),
+    )
 
 
 def cell_text(column: int, value: Cell) -> str:

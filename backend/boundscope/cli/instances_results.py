@@ -21,6 +21,7 @@ from boundscope import __version__
 from boundscope.errors import BoundscopeError, UsageError
 from boundscope.instances import InstanceLine
 from boundscope.protocol import FileRef, InstanceResult, PropertyFile, Verdict, VerifyJob
+from boundscope.records import one_line
 from boundscope.vnncomp import counterexample_text
 
 COLUMNS = (
@@ -155,7 +156,7 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
                     "" if result.margin is None else repr(result.margin),
                     "" if result.reached is None else repr(result.reached),
                     "" if found is None else f"{self.folder.name}/{found.name}",
-                    re.sub(r"\s*\n\s*", "; ", result.reason.strip()),
+                    one_line(result.reason),
                     instance.fingerprint,
                 )
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from boundscope.cli.output import number_text, seconds_text
 from boundscope.protocol import InstanceResult, InstancesJob, InstancesResult, Verdict
+from boundscope.records import one_line
 
 if TYPE_CHECKING:
     from boundscope.cli.instances_results import ResultsFile
@@ -69,8 +70,3 @@ def _print(lines: list[tuple[str, str]]) -> None:
     console = Console(highlight=False)
     for name, value in lines:
         console.print(Text.assemble((f"{name:<16}", styles.get(name, "dim")), value), soft_wrap=True)
-
-
-def one_line(text: str) -> str:
-    """A reason without its line breaks."""
-    return "; ".join(part.strip() for part in text.splitlines() if part.strip())

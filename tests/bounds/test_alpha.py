@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
@@ -74,6 +74,7 @@ def least_seen(network: Network, box: Box, rows: list[LinearConstraint], seed: i
 
 @SETTINGS
 @given(seed=st.integers(0, 10**6), radius=st.sampled_from([0.01, 0.2, 1.0]), convolutional=st.booleans())
+@example(seed=4242, radius=1.0, convolutional=False)
 def test_margins_and_layers_are_sound_and_never_looser_than_crown(
     tmp_path: Path, seed: int, radius: float, convolutional: bool
 ) -> None:
@@ -83,9 +84,8 @@ def test_margins_and_layers_are_sound_and_never_looser_than_crown(
     rows, engine = differences(3), engine_of(network)
     crown, alpha = engine.context(box, Method.CROWN), engine.context(box, Method.ALPHA_CROWN)
     for name, interval in crown.intervals.items():
-        slack = 1e-6 * (1.0 + interval.magnitude)
-        assert bool((alpha.intervals[name].lower >= interval.lower - slack).all()), name
-        assert bool((alpha.intervals[name].upper <= interval.upper + slack).all()), name
+        assert bool((alpha.intervals[name].lower >= interval.lower).all()), name
+        assert bool((alpha.intervals[name].upper <= interval.upper).all()), name
     by_crown = engine.margins(crown, rows, Method.CROWN).numpy()
     by_alpha = engine.margins(alpha, rows, Method.ALPHA_CROWN).numpy()
     assert (by_alpha >= by_crown - 1e-6).all()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +31,8 @@ from boundscope.bounds.rounding import (
 from boundscope.bounds.support import Elements
 from boundscope.errors import BoundError, UnsupportedOperatorError
 from boundscope.network.graph import Network, Node
+from boundscope.network.operators.arithmetic import Add, Sub
+from boundscope.network.operators.linear import Conv, Gemm, MatMul
 from boundscope.properties.types import Box
 from boundscope.sharding.weights import WeightStore
 
@@ -39,6 +41,8 @@ FIXED_PART = 0.1
 LEAST_ELEMENTS = 32
 # A budget below this many times the network's constants has no room for the parts of them that are in use.
 ROOM_FOR_PARTS = 4
+GRID = 2.0**-20  # ends of intervals that are multiples of it may be summed without rounding
+_PLAIN_SUMS = (Add, Sub, Gemm, MatMul, Conv)
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,10 @@ class BoxContext:
     quality: dict[str, str] = field(default_factory=dict)
     # What is known of a tensor beside its interval: that it lies in a ball.
     balls: dict[str, BallSet] = field(default_factory=dict)
+    # Intervals of the same box from before, which those of `advance` are cut to; `ahead` tells that a search has gone
+    # beyond them.
+    known: Mapping[str, Interval] = field(default_factory=dict)
+    ahead: bool = False
     # Constants that hold subnormals, which a deployed runtime may read as zero; looked at with `model` float32.
     subnormal: frozenset[str] = frozenset()
     _deviations: dict[str, Tensor] = field(default_factory=dict)
@@ -291,6 +299,7 @@ class BoxContext:
         with self.view(node) as view:
             enclosure = rule.enclose(view)
             deployed, own = self._forward_slack(rule, view, enclosure.magnitudes)
+            exactly = self._sums_exactly(view, enclosure.magnitudes)
             kept_sign = rule.never_negative(view)
             if not rule.relaxed:
                 references = self._linear_references(rule, view)
@@ -301,7 +310,7 @@ class BoxContext:
             if not name:
                 continue
             if added is not None and rounded is not None:
-                interval = interval.widened(added + rounded)
+                interval = interval.widened(added if exactly else added + rounded)
             if kept_sign is not None:
                 interval = Interval(
                     torch.where(kept_sign, interval.lower.clamp(min=0), interval.lower), interval.upper
@@ -310,7 +319,10 @@ class BoxContext:
                 interval = self._limited(interval, rule.limits)
             if self.network.tensors[name].dtype.kind != "f":
                 interval = Interval(interval.lower.ceil(), interval.upper.floor())
-            self.intervals[name] = interval.require_finite(name)
+            interval = interval.require_finite(name)
+            if name in self.known:
+                interval = interval.intersected(self.known[name], name)
+            self.intervals[name] = interval
             self._hold(interval)
             self.quality[name] = _quality(rule, qualities)
         if rule.relaxed:
@@ -461,6 +473,23 @@ class BoxContext:
             magnitudes = rule.magnitude(hull)
         return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
 
+    def _sums_exactly(self, view: NodeView[Any], magnitudes: tuple[Tensor, ...] | None) -> bool:
+        """Whether float64 computes a sum of products without rounding: whole weights, intervals whose ends are
+        multiples of GRID, and no sum beyond 2⁵⁰ of it on the way. Binarised networks are decided by such sums, which
+        are often zero. Devices that may convolve by a transform, with rounding in between, are left out."""
+        if self.device.type != "cpu" or not magnitudes or not isinstance(view.op, _PLAIN_SUMS):
+            return False
+        if isinstance(view.op, Gemm) and (view.op.alpha, view.op.beta) != (1.0, 1.0):
+            return False
+        if isinstance(view.op, MatMul) and len(view.perturbed) > 1:
+            return False
+        ends = (end for x in view.inputs if x is not None for end in (x.lower, x.upper))
+        return (
+            all(_multiples(end, GRID) for end in ends)
+            and all(_multiples(each, 1.0) for each in view.constants if each is not None)
+            and all(float(each.max()) <= GRID * 2.0**50 for each in magnitudes if each.numel())
+        )
+
     def _require_in_float32(self, node: Node, magnitudes: tuple[Tensor, ...]) -> None:
         """Sums that may pass the largest float32 on their way have no error bound: they may end as infinity or NaN."""
         for name, magnitude in zip(node.outputs, magnitudes, strict=False):
@@ -470,6 +499,12 @@ class BoxContext:
                     f"tensor '{name}' may leave the range of float32 at element {int(beyond[0])}: terms of up to "
                     f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
                 )
+
+
+def _multiples(values: Tensor, unit: float) -> bool:
+    """Whether all values are multiples of a power of two, not too large to tell."""
+    scaled = values / unit
+    return bool((scaled == scaled.round()).all()) and bool(torch.isfinite(scaled).all())
 
 
 def _filled(constant: Tensor, error: float) -> Tensor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -104,11 +104,18 @@ class BoundEngine:
 
     # ------------------------------------------------------------ one box
 
-    def context(self, box: Box, method: Method, *, case: int = 0) -> BoxContext:
+    def context(
+        self, box: Box, method: Method, *, case: int = 0, known: Mapping[str, Interval] | None = None
+    ) -> BoxContext:
         """Intervals and relaxations of every tensor over a box.
 
         `ibp` and `crown-ibp` take the intervals forward; `crown` first bounds the inputs of each non-linear node
         backward, for those elements whose relaxation would not be exact; `alpha-crown` optimises these bounds.
+
+        Args:
+            box, method, case: what to bound, how, and the case's number in what is reported.
+            known: intervals that this engine has proven over the same box; none of the context is looser. For
+                `alpha-crown` they should be those of `crown`, which are proven first where they are not given.
 
         Raises:
             BoundError: a bound is not finite or crosses; names the tensor.
@@ -118,6 +125,9 @@ class BoundEngine:
         context = BoxContext.over(
             box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
         )
+        if known is None and method in OPTIMISED:
+            known = self.context(box, Method.CROWN, case=case).intervals
+        context.known = known or {}
         producers = {name: node for node in self.network.nodes for name in node.outputs}
         refined: set[str] = set()
         forward = ForwardPass.where_it_pays(context) if method in REFINED else None
@@ -191,8 +201,10 @@ class BoundEngine:
             if backward and name not in refined and context.quality[name] == "loose":
                 refined.add(name)
                 wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
-                if len(wanted):
-                    stage = f"{method} bounds of {producers[name].name if name in producers else name}"
+                stage = f"{method} bounds of {producers[name].name if name in producers else name}"
+                # Over the same earlier layers plain CROWN says again what is known.
+                crown = not context.known or (context.ahead and not self.out_of_time())
+                if len(wanted) and crown:
                     context.tighten(name, self.element_bounds(context, name, wanted, stage))
                 if method in OPTIMISED and not self.out_of_time():
                     # Only what is still unstable after plain CROWN is worth the search.
@@ -202,6 +214,7 @@ class BoundEngine:
                     if len(wanted):
                         better = self.element_bounds(context, name, wanted, stage, alpha=True)
                         context.tighten(name, better)
+                        context.ahead = True
             if name in producers:
                 unstable = (
                     int(rule.wanted(node.op, position, context.intervals[name]).sum())

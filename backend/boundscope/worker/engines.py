@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from boundscope.bounds import BoundEngine
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.interval import Interval
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties.types import Box, Case, LinearConstraint
@@ -102,14 +103,19 @@ class NativeCases:
 
     def _bounded(self, number: int, box: Box, method: Method) -> BoxContext:
         """The context of a box: the one that is kept where it is of an equal box and at least as tight."""
+        known: Mapping[str, Interval] | None = None
         if self._kept is not None:
             known_box, known_method, context = self._kept
-            if method in (known_method, Method.IBP) and _equal(known_box, box):
-                return context
+            if _equal(known_box, box):
+                if method in (known_method, Method.IBP):
+                    return context
+                if known_method is Method.CROWN:
+                    known = context.intervals
+            del context
         if method is Method.IBP:
             return self._engine.context(box, method, case=number)
         self._kept = None  # its memory is needed
-        context = self._engine.context(box, method, case=number)
+        context = self._engine.context(box, method, case=number, known=known)
         self._kept = (box, method, context)
         return context
 

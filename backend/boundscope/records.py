@@ -253,18 +253,18 @@ class JobRecord:
             tuple((one.case, one.tensor, one.elements, one.difference, one.unlike) for one in rows),
         )
 
-    def one_line(text: str) -> str:
-    """A reason without its line breaks, for a cell of a table."""
-    return "; ".join(part.strip() for part in text.splitlines() if part.strip())
-
-
-def instance_table(self) -> Table:
+    def instance_table(self) -> Table:
         """One row an instance that has ended, by number."""
         return instance_table(row for _, row in sorted(self.instances.items()))
 
     def log_table(self) -> Table:
         rows = tuple((time_s, rank, line.level, line.text) for time_s, rank, line in self.log)
         return Table("log", ("time [s since epoch]", "rank", "level", "text"), rows)
+
+
+def one_line(text: str) -> str:
+    """A reason without its line breaks, for a cell of a table."""
+    return "; ".join(part.strip() for part in text.splitlines() if part.strip())
 
 
 def instance_table(results: Iterable[InstanceResult]) -> Table:

@@ -7,6 +7,8 @@ import hashlib
 import zlib
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from boundscope.errors import NetworkError, PropertyError, UsageError, VariabilityError
 from boundscope.protocol import FileRef
 
@@ -35,6 +37,15 @@ def describe(path: Path, role: str) -> FileRef:
     if size == 0:
         raise _ROLES[role](f"{path} is empty; {role} must be {expected}")
     return FileRef(name=path.name, sha256=digest, size_bytes=size)
+
+
+def describe_network(path: Path) -> FileRef:
+    """A network with the files that hold its weights outside it, for both are its content."""
+    from boundscope.client.transfer import external_data
+
+    ref = describe(path, "NET")
+    outside = tuple(replace(describe(path.parent / name, "NET"), name=name) for name in external_data(path))
+    return replace(ref, companions=outside)
 
 
 def looks_like(path: Path) -> str | None:

@@ -43,15 +43,20 @@ from boundscope.worker.files import InstancesFiles
 if TYPE_CHECKING:
     from boundscope.client import Client
 
-_ALONE = ("network", "property", "ball", "vnncomp")
-_NAMES = {"network": "NET", "property": "PROPERTY", "ball": "--ball", "vnncomp": "--vnncomp"}
+_NAMES = {
+    "network": "NET",
+    "property": "PROPERTY",
+    "ball": "--ball",
+    "vnncomp": "--vnncomp",
+    "checkpoint": "--checkpoint",
+}
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Exit status 0 where every instance was solved, else as the verdicts say; 130 where it was stopped."""
-    for name in _ALONE:
+    for name, option in _NAMES.items():
         if getattr(arguments, name) is not None:
-            raise UsageError(f"--instances FILE names networks and properties; leave {_NAMES[name]} out")
+            raise UsageError(f"--instances FILE is for many networks and properties; leave {option} out")
     lines = read_instances(arguments.instances)
     job = read_job(arguments, lines)
     path = arguments.results or Path(f"{job.name}_results.csv")
@@ -77,24 +82,12 @@ def read_job(arguments: argparse.Namespace, lines: Sequence[InstanceLine]) -> In
     arguments.network, arguments.property = lines[0].network, lines[0].property
     verify: VerifyJob = read_one(arguments)
     networks, properties = files_of(lines)
-    refs: dict[Path, FileRef] = {path: _network(path) for path in networks}
+    refs: dict[Path, FileRef] = {path: inputs.describe_network(path) for path in networks}
     refs |= {path: inputs.describe(path, "PROPERTY") for path in properties}
     name = benchmark_name(arguments.instances)
     job = instances_job(lines, verify, refs.__getitem__, name=name, timeout_s=arguments.timeout)
     capabilities.check_instances(job)
     return job
-
-
-def _network(path: Path) -> FileRef:
-    """A network with the files that hold its weights outside it, for both are its content."""
-    from boundscope.client.transfer import external_data
-
-    ref = inputs.describe(path, "NET")
-    outside = tuple(
-        msgspec.structs.replace(inputs.describe(path.parent / name, "NET"), name=name)
-        for name in external_data(path)
-    )
-    return msgspec.structs.replace(ref, companions=outside)
 
 
 def instances_of(lines: Sequence[InstanceLine], job: InstancesJob) -> list[Instance]:

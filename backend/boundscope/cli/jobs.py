@@ -31,7 +31,8 @@ def run_jobs(arguments: argparse.Namespace) -> int:
     for info in jobs:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.created_s))
         verdict = "" if info.verdict is None else info.verdict.value
-        print(f"{info.id:<{width}}  {when}  {info.state.value:<11}  {verdict:<13}  {info.title}")
+        more = "  (boundscope resume goes on with it)" if info.resumable else ""
+        print(f"{info.id:<{width}}  {when}  {info.state.value:<11}  {verdict:<13}  {info.title}{more}")
     if not jobs:
         complain("the daemon has no jobs yet")
     return 0

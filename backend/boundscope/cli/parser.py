@@ -98,6 +98,11 @@ def build() -> argparse.ArgumentParser:
     _add_control(_command(commands, "pause", "have a job of the daemon stand still", "control", "run_pause"))
     _add_control(_command(commands, "continue", "let a paused job go on", "control", "run_continue"))
     _add_cancel(_command(commands, "cancel", "stop a job of the daemon", "control", "run_cancel"))
+    _add_resume(
+        _command(
+            commands, "resume", "go on with a complete search of the daemon that was cut short", "resume"
+        )
+    )
     _add_export(
         _command(commands, "export", "write what a job of the daemon found to files", "jobs", "run_export")
     )
@@ -251,6 +256,12 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help="per rank, as 2GiB, or of the device's memory, as 25%% (default: half of what is free)",
     )
     how.add_argument("--threads", metavar="T", type=whole, help="per rank (default: cores / ranks)")
+    how.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=Path,
+        help="where complete keeps its search until there is an answer; it goes on from a FILE that is there",
+    )
     _add_daemon_choice(how, "send it to the daemon instead of running it in this process")
 
     out = parser.add_argument_group("what is written")
@@ -436,6 +447,18 @@ def _add_control(parser: argparse.ArgumentParser) -> None:
 def _add_cancel(parser: argparse.ArgumentParser) -> None:
     _add_control(parser)
     parser.add_argument("--force", action="store_true", help="kill it at once")
+
+
+def _add_resume(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = EXIT_STATUS
+    parser.add_argument("job", metavar="JOB", help="a job's id, the start of one, or `last`")
+    parser.add_argument(
+        "--timeout", metavar="S", type=real, help="seconds more (default: as many as the job had)"
+    )
+    parser.add_argument(
+        "--json", metavar="FILE", help="the result as one JSON object; - for standard output alone"
+    )
+    _add_home(parser)
 
 
 def _add_export(parser: argparse.ArgumentParser) -> None:

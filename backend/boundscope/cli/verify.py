@@ -12,11 +12,13 @@ import msgspec
 from boundscope import __version__, capabilities
 from boundscope.cli import inputs, results
 from boundscope.cli.execution import Outcome, run_here, run_on_daemon
+from boundscope.cli.output import complain
 from boundscope.command import command_line
 from boundscope.errors import BoundscopeError, CancelledError, UsageError
 from boundscope.protocol import (
     EpsilonBall,
     Margin,
+    Method,
     Norm,
     PropertyFile,
     PropertySource,
@@ -40,7 +42,11 @@ def run(arguments: argparse.Namespace) -> int:
         return run_instances(arguments)
     check_options(arguments)
     prepare_outputs(arguments)
-    files = JobFiles(network=arguments.network, property=arguments.ball or arguments.property)
+    files = JobFiles(
+        network=arguments.network,
+        property=arguments.ball or arguments.property,
+        checkpoint=arguments.checkpoint,
+    )
     try:
         job = read_job(arguments)
         if arguments.daemon is None:
@@ -48,7 +54,10 @@ def run(arguments: argparse.Namespace) -> int:
         else:
             home = None if arguments.daemon == Path() else arguments.daemon
             outcome = run_on_daemon(job, files, home)
-    except (UsageError, CancelledError):
+    except UsageError:
+        raise
+    except CancelledError:
+        _tell_checkpoint(arguments.checkpoint)
         raise
     except BoundscopeError as error:
         if arguments.json is not None:
@@ -57,7 +66,15 @@ def run(arguments: argparse.Namespace) -> int:
             write_vnncomp(failed(str(error)), arguments.vnncomp)
         raise
     write(outcome, files, arguments)
+    _tell_checkpoint(arguments.checkpoint)
     return outcome.result.verdict.exit_code
+
+
+def _tell_checkpoint(path: Path | None) -> None:
+    if path is not None and path.exists():
+        complain(
+            f"the search is kept in {path}; the same command goes on with it, for as long as --timeout says"
+        )
 
 
 def check_options(arguments: argparse.Namespace) -> None:
@@ -75,6 +92,21 @@ def check_options(arguments: argparse.Namespace) -> None:
     if arguments.threads is not None and arguments.threads < 1:
         raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
     inputs.check_order(arguments.network, arguments.property)
+    if arguments.checkpoint is not None:
+        check_checkpoint(arguments)
+
+
+def check_checkpoint(arguments: argparse.Namespace) -> None:
+    """UsageError for a checkpoint that nothing would be kept in."""
+    if arguments.daemon is not None:
+        raise UsageError(
+            "the daemon keeps every complete search itself: leave --checkpoint out, and see `boundscope resume`"
+        )
+    if arguments.method is not Method.COMPLETE:
+        raise UsageError(
+            f"--checkpoint goes with --method complete; {arguments.method} has no search to go on with"
+        )
+    _check_target("--checkpoint", arguments.checkpoint)
 
 
 def check_ball(arguments: argparse.Namespace, ball_only: Sequence[str] = _BALL_ONLY) -> None:
@@ -119,7 +151,12 @@ def _check_target(option: str, target: Path, otherwise: str = "") -> None:
 def read_job(arguments: argparse.Namespace) -> VerifyJob:
     """The job that the options describe, with its files hashed and its capabilities checked."""
     job = VerifyJob(
-        network=inputs.describe(arguments.network, "NET"),
+        # A checkpoint must be of this very network, wherever its weights are.
+        network=(
+            inputs.describe(arguments.network, "NET")
+            if arguments.checkpoint is None
+            else inputs.describe_network(arguments.network)
+        ),
         property=property_source(arguments),
         method=arguments.method,
         engine=arguments.engine,

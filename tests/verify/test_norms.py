@@ -6,6 +6,7 @@ import dataclasses
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -189,10 +190,10 @@ def test_an_attack_that_leaves_the_ball_finds_nothing(
 ) -> None:
     """The box around this ball is violated and the ball is not: two readers stand in the way, each of them enough."""
 
-    def in_the_box(box: Box, dtype: torch.dtype) -> regions.Region:
-        return regions.region_of(dataclasses.replace(box, ball=None), dtype)
+    def in_the_box(boxes: Sequence[Box], dtype: torch.dtype) -> regions.Regions:
+        return regions.Regions([dataclasses.replace(box, ball=None) for box in boxes], dtype)
 
-    monkeypatch.setattr(attack, "region_of", in_the_box)
+    monkeypatch.setattr(attack, "Regions", in_the_box)
     monkeypatch.setattr(witness, "_may_be_inside", lambda *_: True)
     if trusted == "the replay's reader":
         monkeypatch.setattr(witness, "inside", lambda *_: True)

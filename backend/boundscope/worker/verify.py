@@ -44,6 +44,7 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
+from boundscope.search.attack import Effort
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
 from boundscope.worker.complete import CompleteSearch
@@ -218,7 +219,7 @@ class _VerifyRun:
         if self.job.method is Method.COMPLETE:
             found = self._completely(engine, cases, prop, witnesses)
         else:
-            found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE)
+            found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE, Effort.NORMAL)
             if found is None:
                 self._bound(cases, prop, cases.steps(self.job.method))
         if found is None:
@@ -231,13 +232,13 @@ class _VerifyRun:
         """What is cheap first; then branch and bound on the clauses that are left."""
         assert isinstance(cases, NativeCases)
         search = CompleteSearch(self.job, prop, engine, self.monitor, self.ranks, self.proof, self._emit_gaps)
-        found = self._attacked(prop, witnesses, FIRST_ATTACK_S, FIRST_ATTACK_SHARE)
+        found = self._attacked(prop, witnesses, FIRST_ATTACK_S, FIRST_ATTACK_SHARE, Effort.QUICK)
         if found is not None:
             return found
         self._bound(cases, prop, search.steps)
         if not self._all_open(prop):
             return None
-        found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE)
+        found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE, Effort.THOROUGH)
         if found is not None:
             return found
         self.complete = search
@@ -288,29 +289,31 @@ class _VerifyRun:
             precision=self.job.precision,
         )
 
-    def _attacked(self, prop: Property, witnesses: Witnesses, seconds: float, share: float) -> Outcome | None:
+    def _attacked(
+        self, prop: Property, witnesses: Witnesses, seconds: float, share: float, effort: Effort
+    ) -> Outcome | None:
         """Rank 0 attacks the cases that have open clauses; what it finds is every rank's outcome."""
         found = None
         with self._agreed():
             if self.ranks.rank == 0:
-                found = self._attack(prop, witnesses, min(seconds, share * self.monitor.remaining_s))
+                limit_s = min(seconds, share * self.monitor.remaining_s)
+                found = self._attack(prop, witnesses, limit_s, effort)
                 witnesses.release()
         return self.ranks.of_rank_0(found)
 
-    def _attack(self, prop: Property, witnesses: Witnesses, seconds: float) -> Outcome | None:
+    def _attack(
+        self, prop: Property, witnesses: Witnesses, seconds: float, effort: Effort
+    ) -> Outcome | None:
         """An outcome where a witness stands up to its replay."""
-        numbers = [number for number in range(len(prop.cases)) if self.proof.open(prop, number)]
-        for number in numbers:
-            outcome = witnesses.attack(number, self.monitor, seconds / len(numbers))
-            for clause, value in enumerate(outcome.margins):
-                if value < float("inf"):
-                    key = (number, clause)
-                    self.proof.upper[key] = min(self.proof.upper.get(key, float("inf")), value)
+        keys = self._all_open(prop)
+        counterexample = witnesses.attack(self.monitor, seconds, effort, keys)
+        for key, value in witnesses.margins.items():
+            self.proof.upper[key] = min(self.proof.upper.get(key, float("inf")), value)
+        for number in dict.fromkeys(case for case, _ in keys):
             self._emit_gap(number, prop.cases[number], "attack")
-            counterexample = witnesses.best(number, outcome)
-            if counterexample is not None:
-                return Outcome(Verdict.VIOLATED, witnesses.reason(counterexample), counterexample)
-        return None
+        if counterexample is None:
+            return None
+        return Outcome(Verdict.VIOLATED, witnesses.reason(counterexample), counterexample)
 
     def _bound(self, engine: CaseEngine, prop: Property, steps: Sequence[Step]) -> None:
         """What is cheap for every case first; then the last step for those that are still open, each with its share

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from pathlib import Path
 
@@ -21,12 +22,13 @@ from boundscope.properties.exact import inside
 from boundscope.properties.types import Box, LinearConstraint, NormBall, Property
 from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Norm, Replay, VerifyJob
 from boundscope.search import ball_reader
-from boundscope.search.attack import Attack, AttackOutcome, Candidate
+from boundscope.search.attack import Attack, Candidate, Effort
 from boundscope.search.regions import inner_float
 from boundscope.search.replay import Runs, replay, witness_texts
 from boundscope.worker.files import JobFiles
 
 CHECKED_CANDIDATES = 8
+REFINED_POINTS = 4
 TOWARDS_CENTRE = (1.0, 1 - 1e-6, 1 - 1e-4, 0.99)  # shares of a point's way from a ball's centre
 
 
@@ -43,50 +45,111 @@ class Witnesses:
         self._job, self._files, self._network, self._property = job, files, network, prop
         self._engine = engine
         self.other_arithmetic: Counterexample | None = None
-        self._attacks: list[Attack] = []
+        self._kept: Attack | None = None
         self._runs = Runs(files.network)
+        self._margins: dict[tuple[int, int], float] = {}
 
     def release(self) -> None:
         """Let go of the copies of the network that attacks and replays keep; they come back when they are needed."""
-        self._attacks = []
+        self._keep_margins()
+        self._kept = None
         self._runs = Runs(self._files.network)
 
-    def attack(self, case: int, monitor: Monitor, seconds: float) -> AttackOutcome:
-        """Attack one case in float64 (which stands for the reals) and in the network's own precision, where that is
-        another."""
-        attacks = self._attacks
-        if not attacks:
-            own = torch.from_numpy(np.zeros(0, self._network.inputs[0].dtype)).dtype
-            dtypes = dict.fromkeys((torch.float64, own if own.itemsize > 2 else torch.float32))
-            attacks = self._attacks = [Attack(self._network, dtype, self._job.seed) for dtype in dtypes]
-        share = seconds / len(attacks)
-        outcomes = [each.run(self._property.cases[case], monitor, share) for each in attacks]
-        if self._job.arithmetic is not Arithmetic.REAL:
-            outcomes.reverse()
-        margins = tuple(min(values) for values in zip(*(o.margins for o in outcomes), strict=True))
-        return AttackOutcome(margins, tuple(one for o in outcomes for one in o.candidates))
+    @property
+    def margins(self) -> Mapping[tuple[int, int], float]:
+        """The least margin seen of each (case, clause); those that were never reached are not among them."""
+        self._keep_margins()
+        return self._margins
 
-    def best(self, case: int, outcome: AttackOutcome) -> Counterexample | None:
-        """The first candidate that violates in the job's arithmetic; keeps one that does so only in the other."""
-        for candidate in outcome.candidates[:CHECKED_CANDIDATES]:
-            judged = self._judge(case, candidate)
+    def attack(
+        self,
+        monitor: Monitor,
+        seconds: float,
+        effort: Effort,
+        open_clauses: Collection[tuple[int, int]] | None = None,
+    ) -> Counterexample | None:
+        """Attack the open clauses (case, clause) of all cases; None: all clauses. A witness that stands up to its
+        replay, or None."""
+        found: list[Counterexample] = []
+
+        def accept(candidate: Candidate) -> bool:
+            counterexample = self._considered(candidate)
+            if counterexample is not None:
+                found.append(counterexample)
+            return counterexample is not None
+
+        self._attack.run(monitor, seconds, accept, effort=effort, open_clauses=open_clauses)
+        return found[0] if found else None
+
+    def judge(
+        self, case: int, points: NDArray[np.float64], monitor: Monitor | None = None
+    ) -> Counterexample | None:
+        """Evaluate points [N, inputs] of a case's box that a search met, and with a monitor walk on a little from the
+        nearest ones. A witness that stands up to its replay, or None."""
+        if not len(points):
+            return None
+        judged = self._attack.judge(points, np.full(len(points), case))
+        if not judged.candidates and monitor is not None:
+            nearest = np.argsort(judged.margins.min(axis=1))[:REFINED_POINTS]
+            judged = self._attack.refine(points[nearest], np.full(len(nearest), case), monitor)
+        for candidate in judged.candidates[:CHECKED_CANDIDATES]:
+            counterexample = self._considered(candidate)
+            if counterexample is not None:
+                return counterexample
+        return None
+
+    @property
+    def _attack(self) -> Attack:
+        if self._kept is None:
+            own = torch.from_numpy(np.zeros(0, self._network.inputs[0].dtype)).dtype
+            own = own if own.itemsize > 2 else torch.float32
+            self._kept = Attack(
+                self._network,
+                self._property,
+                judging=torch.float64 if self._job.arithmetic is Arithmetic.REAL else own,
+                own=own,
+                seed=self._job.seed,
+                fallback=self._run_original,
+            )
+        return self._kept
+
+    def _keep_margins(self) -> None:
+        if self._kept is None:
+            return
+        for case, row in enumerate(self._kept.margins.tolist()):
+            for clause, value in enumerate(row):
+                if value < self._margins.get((case, clause), float("inf")):
+                    self._margins[case, clause] = value
+
+    def _run_original(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Outputs [B, outputs] of ONNX Runtime, NaN where it fails too."""
+        return np.stack([self._runs.outputs(point, self._network.output_count) for point in points])
+
+    def _considered(self, candidate: Candidate) -> Counterexample | None:
+        """The candidate as a counterexample where it violates in the job's arithmetic; keeps one that does so only in
+        the other. Inputs rounded to float32 are tried first: they read and replay as they are."""
+        box = self._property.cases[candidate.case].box
+        tried: set[tuple[str, ...]] = set()
+        for rounded in (True, False):
+            texts = _texts_inside(candidate.point, box, rounded=rounded)
+            if texts is None or texts in tried:
+                continue
+            tried.add(texts)
+            judged = self._judge(candidate, texts)
             if judged is None:
                 continue
             counterexample, real, float32 = judged
-            wanted = real if self._job.arithmetic is Arithmetic.REAL else float32
-            if wanted:
+            if real if self._job.arithmetic is Arithmetic.REAL else float32:
                 return counterexample
             if (real or float32) and self.other_arithmetic is None:
                 self.other_arithmetic = counterexample
         return None
 
-    def _judge(self, case: int, candidate: Candidate) -> tuple[Counterexample, bool, bool] | None:
+    def _judge(
+        self, candidate: Candidate, texts: tuple[str, ...]
+    ) -> tuple[Counterexample, bool, bool] | None:
         """The candidate as a counterexample, and whether it violates over the reals and in float32."""
-        box = self._property.cases[case].box
-        clause = self._property.cases[case].clauses[candidate.clause]
-        texts = _texts_inside(candidate.point, box)
-        if texts is None:
-            return None
+        clause = self._property.cases[candidate.case].clauses[candidate.clause]
         answer = self._replay(texts)
         if not answer.inside_box:
             return None
@@ -97,7 +160,7 @@ class Witnesses:
         counterexample = Counterexample(
             inputs=texts,
             outputs=answer.outputs,
-            case=case,
+            case=candidate.case,
             clause=candidate.clause,
             clause_text=clause.text,
             replay=_with_note(answer, note),
@@ -181,29 +244,29 @@ def _to_float32_inside(point: NDArray[np.float64], box: Box) -> NDArray[np.float
     return np.where((lower >= box.lower) & (upper <= box.upper), rounded, point)
 
 
-def _texts_inside(point: NDArray[np.float64], box: Box) -> tuple[str, ...] | None:
+def _texts_inside(point: NDArray[np.float64], box: Box, *, rounded: bool) -> tuple[str, ...] | None:
     """Decimals of a point that lie inside the box and its ball as written; None where none were found near it.
 
-    float32 numbers where they do; the point goes a little towards the centre where rounding would push it out of the
-    ball, and inputs that did not move from the centre are written as the centre is.
+    `rounded`: float32 numbers, where the box holds some. The point goes a little towards the centre where rounding
+    would push it out of the ball, and inputs that did not move from the centre are written as the centre is.
     """
     if box.ball is None:
-        return witness_texts(_to_float32_inside(point, box), box.lower_text, box.upper_text)
+        values = _to_float32_inside(point, box) if rounded else point
+        return witness_texts(values, box.lower_text, box.upper_text)
     ball = box.ball
     centre = (ball.centre_lower + ball.centre_upper) / 2
-    for rounded in (True, False):
-        same = point.astype(np.float32) == centre.astype(np.float32) if rounded else point == centre
-        for share in TOWARDS_CENTRE:
-            values = np.clip(centre + share * (point - centre), box.lower, box.upper)
-            if rounded:
-                values = _to_float32_inside(values, box)
-            if not _may_be_inside(ball, np.where(same, centre, values)):
-                continue
-            own = witness_texts(values, box.lower_text, box.upper_text)
-            each = zip(same.tolist(), ball.centre_lower_text, own, strict=True)
-            texts = tuple(middle if unmoved else text for unmoved, middle, text in each)
-            if inside(box, [Fraction(text) for text in texts]):
-                return texts
+    same = point.astype(np.float32) == centre.astype(np.float32) if rounded else point == centre
+    for share in TOWARDS_CENTRE:
+        values = np.clip(centre + share * (point - centre), box.lower, box.upper)
+        if rounded:
+            values = _to_float32_inside(values, box)
+        if not _may_be_inside(ball, np.where(same, centre, values)):
+            continue
+        own = witness_texts(values, box.lower_text, box.upper_text)
+        each = zip(same.tolist(), ball.centre_lower_text, own, strict=True)
+        texts = tuple(middle if unmoved else text for unmoved, middle, text in each)
+        if inside(box, [Fraction(text) for text in texts]):
+            return texts
     return None
 
 

@@ -65,6 +65,10 @@ def test_commands_of_later_issues_are_not_listed(boundscope: Command) -> None:
         (("P", "--json", "."), "is a folder"),
         (("P", "--json", "absent/result.json"), "cannot be written"),
         (("P", "--metho", "crown"), "--metho"),
+        (("P", "--checkpoint", "c"), "goes with --method complete; crown has no search"),
+        (("P", "--method", "complete", "--checkpoint", "absent/c"), "cannot be written"),
+        (("P", "--method", "complete", "--checkpoint", "."), "is a folder"),
+        (("P", "--method", "complete", "--checkpoint", "c", "--daemon"), "leave --checkpoint out"),
     ],
 )
 def test_options_that_do_not_go(
@@ -78,7 +82,6 @@ def test_options_that_do_not_go(
 @pytest.mark.parametrize(
     "words",
     [
-        ("--method", "complete"),
         ("--sharding", "fsdp"),
         ("--sharding", "tp"),
         ("--sharding", "tp-exact"),

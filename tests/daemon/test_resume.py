@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 from msgspec.structs import replace
@@ -12,7 +15,7 @@ from boundscope.client import Client
 from boundscope.errors import DaemonError
 from boundscope.protocol import JobInfo, JobState, LogLine, Progress, Verdict, VerifyResult
 from daemon import behaviours
-from daemon.support import job, wait_for, wait_for_event, wait_until_ended
+from daemon.support import environment, job, wait_for, wait_for_event, wait_until_ended
 
 
 def counted(client: Client, job_id: str) -> int:
@@ -149,3 +152,25 @@ def _cut_short(client: Client, job_for) -> JobInfo:
         client.cancel(info.id)
     info = client.submit(replace(job_for(client, behaviours.COUNTS), timeout_s=0.4))
     return wait_until_ended(client, info.id)
+
+
+def boundscope(home, *words: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "boundscope", *map(str, words), "--home", str(home)]
+    return subprocess.run(
+        command, env=environment(home), capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_the_command_line_lists_resumes_and_follows(serve, job_for):
+    daemon = serve()
+    client = daemon.client()
+    old = client.submit(replace(job_for(client, behaviours.COUNTS), timeout_s=0.5))
+    wait_until_ended(client, old.id)
+    assert "(boundscope resume goes on with it)" in boundscope(daemon.home, "jobs").stdout
+    done = boundscope(daemon.home, "resume", "last", "--timeout", 60, "--json", "-")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["reason"] == f"counted to {behaviours.COUNTED} in 2 runs"
+    again = boundscope(daemon.home, "resume", old.id)
+    assert again.returncode == 1
+    assert "has taken its search over" in again.stderr
+    assert "resume goes on" not in boundscope(daemon.home, "jobs").stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 import traceback
 from dataclasses import dataclass, field
 
@@ -115,12 +114,12 @@ class _Benchmark:
         monitor.eta_s = self._eta_s(number)
         if self.ranks.rank == 0:
             monitor.tell(f"{network} · {prop}")
-        begin = time.perf_counter()
+        begin_s = monitor.now_s
         row = InstanceResult(
             number=number, network=network, property=prop, verdict=Verdict.ERROR, reason="", seconds=0.0
         )
         row = self._verified(row, number, monitor)
-        return replace(row, seconds=time.perf_counter() - begin)
+        return replace(row, seconds=monitor.now_s - begin_s)
 
     def _verified(self, row: InstanceResult, number: int, monitor: InstanceMonitor) -> InstanceResult:
         monitor.check()

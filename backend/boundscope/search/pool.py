@@ -11,7 +11,6 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -27,43 +26,20 @@ from boundscope.search.pool_disk import (
     NUMBER,
     PRIORITY,
     URGENCY,
-    Layout,
     Rows,
     Segment,
     SegmentImage,
     SpillFolder,
     write_segment,
 )
-from boundscope.search.pool_order import KEY_BYTES, Floats, Keys, TurnQueue
+from boundscope.search.pool_memory import LEAST_CAPACITY, Column, RowStore
+from boundscope.search.pool_order import Floats, Keys, Numbers, TurnQueue
 
 SEGMENT_BYTES = 32 << 20
 FETCH_BYTES = 256 << 10  # read back at a time at least
-LEAST_CAPACITY = 64
-# What a domain takes beside its columns: its key, with as much room again, its slot and its length.
-_OVERHEAD_BYTES = 2 * KEY_BYTES + 16
+__all__ = ["Column", "DomainPool"]
 
 Mask = NDArray[np.bool_]
-
-
-@dataclass(frozen=True)
-class Column:
-    """What one column holds of every domain: an array of `shape`.
-
-    Where it `grows`, axis 0 of `shape` is as long as each batch needs, and `shape[0]` says nothing. Whatever is shorter
-    is padded with `fill`, and trailing entries that are nothing but `fill` are padding. All growing columns of a domain
-    have one common length.
-    """
-
-    dtype: Any
-    shape: tuple[int, ...] = ()
-    grows: bool = False
-    fill: int | float = 0
-
-    def shape_of(self, depth: int) -> tuple[int, ...]:
-        return (depth, *self.shape[1:]) if self.grows else self.shape
-
-    def layout(self, depth: int) -> Layout:
-        return Layout(np.dtype(self.dtype), self.shape_of(depth))
 
 
 class _Image(msgspec.Struct, frozen=True):
@@ -100,19 +76,10 @@ class DomainPool:
         self.columns = dict(columns)
         self.order = order
         self.limit_bytes = limit_bytes
-        self._stored = dict(columns)
         self._growing = [name for name, column in columns.items() if column.grows]
-        if self._growing:
-            self._stored[LENGTH] = Column(np.int32)
-        if order == "depth":
-            self._stored[PRIORITY] = Column(np.float64)
-        self._depth = 0  # rows of growing columns in memory
-        self._arrays: Rows = {
-            name: np.empty((0, *column.shape_of(0)), column.dtype) for name, column in self._stored.items()
-        }
-        self._capacity = 0
-        self._free = np.empty(0, np.int64)  # slots, of which the first `_free_count` are free
-        self._free_count = 0
+        own = {LENGTH: Column(np.int32)} if self._growing else {}
+        own |= {PRIORITY: Column(np.float64)} if order == "depth" else {}
+        self._rows = RowStore({**columns, **own})
         self._queue = TurnQueue()
         self._segments: list[Segment] = []
         self._spill = SpillFolder(folder)
@@ -127,7 +94,7 @@ class DomainPool:
     @property
     def nbytes(self) -> int:
         """Bytes held in memory."""
-        return sum(array.nbytes for array in self._arrays.values()) + self._free.nbytes + self._queue.nbytes
+        return self._rows.nbytes + self._queue.nbytes
 
     @property
     def disk_bytes(self) -> int:
@@ -138,7 +105,7 @@ class DomainPool:
         found = [segment.least for segment in self._segments]
         if self.order == "depth":
             if len(self._queue):
-                found.append(float(self._arrays[PRIORITY][self._queue.slots()].min()))
+                found.append(float(self._rows[PRIORITY][self._queue.slots()].min()))
         elif (first := self._queue.first()) is not None:
             found.append(first[0])
         return min(found, default=None)
@@ -171,7 +138,7 @@ class DomainPool:
         """The batch as arrays, with growing columns trimmed to the longest."""
         if priority.ndim != 1:
             raise ValueError(f"priorities have shape {priority.shape}, not [domains]")
-        if bad := int(np.isnan(priority).sum()):
+        if bad := np.count_nonzero(np.isnan(priority)):
             raise BoundError(f"{bad} of the bounds of {len(priority)} domains are NaN")
         if batch.keys() != self.columns.keys():
             raise ValueError(f"a batch has columns {sorted(batch)}; the pool has {sorted(self.columns)}")
@@ -185,104 +152,50 @@ class DomainPool:
                     f"{np.dtype(column.dtype)} [{len(priority)}, {', '.join(map(str, column.shape_of(depth)))}]"
                 )
         if self._growing:
-            lengths = [_lengths(rows[name], self.columns[name].fill) for name in self._growing]
+            lengths = [self.columns[name].lengths(rows[name]) for name in self._growing]
             rows[LENGTH] = np.maximum.reduce(lengths)
         return rows
 
-    def _insert(self, rows: Rows, urgency: Floats, number: NDArray[np.int64]) -> None:
+    def _insert(self, rows: Rows, urgency: Floats, number: Numbers) -> None:
         """Put rows where there is room for them: in memory, or all of them on disk."""
         count = len(urgency)
         depth = int(rows[LENGTH].max()) if self._growing and count else 0
-        if depth > self._depth:
+        if depth > self._rows.depth:
             self._deepen(depth)
-        most = self._most(self._depth)
+        most = self._most(self._rows.depth)
         if len(self._queue) + count > most and count > most // 2:
             keys = Keys(urgency, number, np.arange(count)).sorted()
-            padded = {name: self._padded(name, array, depth) for name, array in rows.items()}
-            self._segments += self._written(keys, padded, depth)
+            padded = {name: self._rows.columns[name].padded(array, depth) for name, array in rows.items()}
+            self._segments += self._written(keys, depth, padded)
             return
         self._make_room(count)
-        self._place(rows, urgency, number)
-
-    def _place(self, rows: Rows, urgency: Floats, number: NDArray[np.int64]) -> None:
-        """Put rows into free slots, of which there are enough."""
-        count = len(urgency)
-        slots = self._free[self._free_count - count : self._free_count].copy()
-        self._free_count -= count
-        for name, array in rows.items():
-            if self._stored[name].grows:
-                depth = min(array.shape[1], self._depth)
-                self._arrays[name][slots, :depth] = array[:, :depth]
-                self._arrays[name][slots, depth:] = self._stored[name].fill
-            else:
-                self._arrays[name][slots] = array
-        self._queue.push(Keys(urgency, number, slots))
-
-    def _padded(self, name: str, array: NDArray[Any], depth: int) -> NDArray[Any]:
-        """[n, depth, …] of a growing column; others as they are."""
-        column = self._stored[name]
-        if not column.grows or array.shape[1] == depth:
-            return array
-        padded = np.full((len(array), *column.shape_of(depth)), column.fill, column.dtype)
-        shared = min(depth, array.shape[1])
-        padded[:, :shared] = array[:, :shared]
-        return padded
+        self._queue.push(Keys(urgency, number, self._rows.place(rows, count)))
 
     # ------------------------------------------------------------ room in memory
-
-    def _row_bytes(self, depth: int) -> int:
-        return _OVERHEAD_BYTES + sum(column.layout(depth).row_bytes for column in self._stored.values())
 
     def _most(self, depth: int) -> int:
         """Rows that memory may hold."""
         if self.limit_bytes is None:
             return sys.maxsize
-        return max(1, self.limit_bytes // self._row_bytes(depth))
+        return max(1, self.limit_bytes // self._rows.row_bytes(depth))
 
     def _make_room(self, count: int) -> None:
         """Have `count` free slots, at most half of what memory may hold where it is full."""
-        most = self._most(self._depth)
+        most = self._most(self._rows.depth)
         if len(self._queue) + count > most:
             self._evict(min(most // 2, most - count))
-        if self._free_count < count:
-            self._grow(min(most, max(2 * self._capacity, len(self._queue) + count, LEAST_CAPACITY)))
-
-    def _grow(self, capacity: int) -> None:
-        for name, array in self._arrays.items():
-            # In place (where the system can, without a second copy); nobody else holds these arrays.
-            array.resize((capacity, *array.shape[1:]), refcheck=False)
-            self._arrays[name] = array
-        free = np.empty(capacity, np.int64)
-        free[: self._free_count] = self._free[: self._free_count]
-        added = capacity - self._capacity
-        free[self._free_count : self._free_count + added] = np.arange(capacity - 1, self._capacity - 1, -1)
-        self._free, self._free_count, self._capacity = free, self._free_count + added, capacity
+        if self._rows.free_count < count:
+            self._rows.grow(min(most, max(2 * self._rows.capacity, len(self._queue) + count, LEAST_CAPACITY)))
 
     def _deepen(self, needed: int) -> None:
         """Give growing columns more rows, packing all domains closely together."""
-        depth = max(needed, self._depth + self._depth // 2, 4)
+        depth = max(needed, self._rows.depth + self._rows.depth // 2, 4)
         most = self._most(depth)
         if len(self._queue) > most // 2:
             self._evict(most // 2)
         keys = self._queue.all_sorted()
-        capacity = max(len(keys), min(self._capacity, most))
-        for name, column in self._stored.items():
-            old = self._arrays.pop(name)
-            new = np.empty((capacity, *column.shape_of(depth)), column.dtype)
-            if column.grows:
-                new[: len(keys), : self._depth] = old[keys.slot]
-                new[: len(keys), self._depth :] = column.fill
-            else:
-                new[: len(keys)] = old[keys.slot]
-            self._arrays[name] = new
-            del old
+        self._rows.deepen(depth, keys.slot, max(len(keys), min(self._rows.capacity, most)))
         self._queue.reset(Keys(keys.urgency, keys.number, np.arange(len(keys))))
-        self._free = np.arange(capacity - 1, -1, -1)
-        self._free_count, self._capacity, self._depth = capacity - len(keys), capacity, depth
-
-    def _release(self, slots: NDArray[np.int64]) -> None:
-        self._free[self._free_count : self._free_count + len(slots)] = slots
-        self._free_count += len(slots)
 
     def _evict(self, keep: int) -> None:
         """Write all but the `keep` most urgent domains in memory to disk."""
@@ -290,40 +203,24 @@ class DomainPool:
         if len(keys) <= keep:
             return
         leaving = keys[keep:]
-        depth = int(self._arrays[LENGTH][leaving.slot].max()) if self._growing else 0
-        self._segments += self._written(leaving, self._arrays, depth)
+        self._segments += self._written(leaving, self._rows.depth_of(leaving.slot))
         self._queue.reset(keys[:keep])
-        self._release(leaving.slot)
+        self._rows.release(leaving.slot)
 
-    def _written(self, keys: Keys, arrays: Rows, depth: int) -> list[Segment]:
-        """Write the rows that sorted keys point at, whole or not at all."""
-        step = max(1, SEGMENT_BYTES // self._row_bytes(depth))
+    def _written(self, keys: Keys, depth: int, rows: Rows | None = None) -> list[Segment]:
+        """Write the rows that sorted keys point at, in memory or in `rows`, whole or not at all."""
+        step = max(1, SEGMENT_BYTES // self._rows.row_bytes(depth))
         done: list[Segment] = []
         try:
             for begin in range(0, len(keys), step):
                 part = keys[begin : begin + step]
-                columns = self._file_columns(part, arrays, depth)
+                columns = self._rows.file_columns(part, depth, rows)
                 done.append(write_segment(self._spill.new_path(), len(part), depth, columns))
         except BaseException:
             for segment in done:
                 segment.path.unlink(missing_ok=True)
             raise
         return done
-
-    def _file_columns(self, keys: Keys, arrays: Rows, depth: int) -> dict[str, pool_disk.Column]:
-        def of(name: str) -> Callable[[int, int], NDArray[Any]]:
-            array, grows = arrays[name], self._stored[name].grows
-            if grows:
-                return lambda begin, end: array[keys.slot[begin:end], :depth]
-            return lambda begin, end: array[keys.slot[begin:end]]
-
-        columns = {
-            URGENCY: pool_disk.Column(Layout(np.dtype(np.float64), ()), lambda b, e: keys.urgency[b:e]),
-            NUMBER: pool_disk.Column(Layout(np.dtype(np.int64), ()), lambda b, e: keys.number[b:e]),
-        }
-        for name, column in self._stored.items():
-            columns[name] = pool_disk.Column(column.layout(depth), of(name))
-        return columns
 
     # ------------------------------------------------------------ out
 
@@ -354,12 +251,8 @@ class DomainPool:
 
     def _given(self, keys: Keys) -> tuple[Rows, Floats]:
         """Copies of rows, whose slots are free from now on."""
-        length = int(self._arrays[LENGTH][keys.slot].max()) if self._growing else 0
-        rows = {
-            name: array[keys.slot, :length] if self._stored[name].grows else array.take(keys.slot, axis=0)
-            for name, array in self._arrays.items()
-        }
-        self._release(keys.slot)
+        rows = self._rows.copies(keys.slot)
+        self._rows.release(keys.slot)
         priority = rows.pop(PRIORITY) if self.order == "depth" else keys.urgency.copy()
         rows.pop(LENGTH, None)
         return rows, priority
@@ -375,15 +268,16 @@ class DomainPool:
         if self._growing:
             depth = max(rows[self._growing[0]].shape[1] for rows, _ in parts)
         joined = {
-            name: np.concatenate([self._padded(name, rows[name], depth) for rows, _ in parts])
-            for name in self.columns
+            name: np.concatenate([column.padded(rows[name], depth) for rows, _ in parts])
+            for name, column in self.columns.items()
         }
         return joined, np.concatenate([priority for _, priority in parts])
 
     def _fetch(self, wanted: int) -> None:
         """Bring back the next rows of the segment whose turn is next."""
-        most = self._most(self._depth)
-        count = max(1, min(max(wanted, FETCH_BYTES // self._row_bytes(self._depth)), most // 2))
+        depth = self._rows.depth
+        most = self._most(depth)
+        count = max(1, min(max(wanted, FETCH_BYTES // self._rows.row_bytes(depth)), most // 2))
         self._make_room(count)
         segment = min(self._segments, key=lambda one: one.first)
         count = min(count, len(segment))
@@ -394,7 +288,7 @@ class DomainPool:
         else:
             self._segments.remove(segment)
             segment.path.unlink(missing_ok=True)
-        self._place(rows, urgency, number)
+        self._queue.push(Keys(urgency, number, self._rows.place(rows, count)))
 
     # ------------------------------------------------------------ what is settled elsewhere
 
@@ -404,7 +298,7 @@ class DomainPool:
         known = frozenset(settled.tolist())
         before = len(self)
         slots = self._queue.slots()
-        self._keep_in_memory(slots, ~np.isin(self._arrays[column][slots], settled))
+        self._keep_in_memory(slots, ~np.isin(self._rows[column][slots], settled))
         for segment in list(self._segments):
             there = segment.values.get(column)
             if there is None:
@@ -422,9 +316,9 @@ class DomainPool:
         """Drop the domains that `keep(columns, priority)`, asked of some at a time, does not mark; how many went."""
         before = len(self)
         keys = self._queue.all_sorted()
-        step = max(1, pool_disk.SLICE_BYTES // self._row_bytes(self._depth))
+        step = max(1, pool_disk.SLICE_BYTES // self._rows.row_bytes(self._rows.depth))
         marks = [
-            self._asked(keep, {n: a[part.slot] for n, a in self._arrays.items()}, part.urgency)
+            self._asked(keep, self._rows.copies(part.slot), part.urgency)
             for part in (keys[begin : begin + step] for begin in range(0, len(keys), step))
         ]
         if marks:
@@ -443,14 +337,14 @@ class DomainPool:
             raise ValueError(f"marks are {mark.dtype} {mark.shape}, not bool [{len(priority)}]")
         return mark
 
-    def _keep_in_memory(self, slots: NDArray[np.int64], kept: Mask) -> None:
+    def _keep_in_memory(self, slots: Numbers, kept: Mask) -> None:
         if kept.all():
             return
-        marked = np.zeros(self._capacity, np.bool_)
+        marked = np.zeros(self._rows.capacity, np.bool_)
         marked[slots[kept]] = True
         keys = self._queue.all_sorted()
         self._queue.reset(keys[marked[keys.slot]])
-        self._release(slots[~kept])
+        self._rows.release(slots[~kept])
 
     def _keep_on_disk(self, segment: Segment, kept: Mask) -> None:
         """Segments are never changed (a checkpoint may share them): one that loses rows is written anew."""
@@ -461,7 +355,7 @@ class DomainPool:
             rows = segment.read(0, len(segment))
             at = np.flatnonzero(kept)
             keys = Keys(rows.pop(URGENCY)[at], rows.pop(NUMBER)[at], at)
-            replacement = self._written(keys, rows, segment.depth)
+            replacement = self._written(keys, segment.depth, rows)
         place = self._segments.index(segment)
         self._segments[place : place + 1] = replacement
         segment.path.unlink(missing_ok=True)
@@ -476,9 +370,9 @@ class DomainPool:
             OSError: the disk is full or failing.
         """
         keys = self._queue.all_sorted()
-        step = max(1, pool_disk.SLICE_BYTES // self._row_bytes(self._depth))
+        step = max(1, pool_disk.SLICE_BYTES // self._rows.row_bytes(self._rows.depth))
         parts = [keys[begin : begin + step] for begin in range(0, len(keys), step)]
-        depths = [int(self._arrays[LENGTH][part.slot].max()) if self._growing else 0 for part in parts]
+        depths = [self._rows.depth_of(part.slot) for part in parts]
         image = _Image(
             order=self.order,
             columns={
@@ -492,7 +386,7 @@ class DomainPool:
         head = msgspec.msgpack.encode(image)
         file.write(len(head).to_bytes(8, "little") + head)
         for part, depth in zip(parts, depths, strict=True):
-            for column in self._file_columns(part, self._arrays, depth).values():
+            for column in self._rows.file_columns(part, depth).values():
                 for array in column.parts(len(part)):
                     file.write(array.tobytes())
         if self._segments:
@@ -534,28 +428,24 @@ class DomainPool:
             raise
         return pool
 
-    def _layouts(self, depth: int) -> dict[str, Layout]:
-        keys = {URGENCY: Layout(np.dtype(np.float64), ()), NUMBER: Layout(np.dtype(np.int64), ())}
-        return keys | {name: column.layout(depth) for name, column in self._stored.items()}
-
     def _load_block(self, file: IO[bytes], count: int, depth: int) -> None:
         rows = {
             name: np.frombuffer(_exactly(file, count * layout.row_bytes), layout.dtype).reshape(
                 (count, *layout.shape)
             )
-            for name, layout in self._layouts(depth).items()
+            for name, layout in self._rows.layouts(depth).items()
         }
         self._insert(rows, rows.pop(URGENCY), rows.pop(NUMBER))
 
     def _adopt(self, image: SegmentImage, beside: Path) -> None:
         source = beside / image.name
-        if image.depth > self._depth:
+        if image.depth > self._rows.depth:
             self._deepen(image.depth)
         segment = Segment(
             path=self._spill.new_path().with_name(image.name),
             rows=image.rows,
             depth=image.depth,
-            layouts=self._layouts(image.depth),
+            layouts=self._rows.layouts(image.depth),
             crc32=image.crc32,
             first=image.first,
             least=image.least,
@@ -581,8 +471,7 @@ class DomainPool:
         self._spill.close()
         self._segments = []
         self._queue = TurnQueue()
-        self._arrays = {name: array[:0].copy() for name, array in self._arrays.items()}
-        self._free, self._free_count, self._capacity = np.empty(0, np.int64), 0, 0
+        self._rows = RowStore(self._rows.columns)
 
     def __enter__(self) -> DomainPool:
         return self
@@ -591,15 +480,6 @@ class DomainPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _lengths(array: NDArray[Any], fill: int | float) -> NDArray[np.int32]:
-    """[D] of [D, w, …]: where the padding begins."""
-    count, width = array.shape[:2]
-    same = np.isnan(array) if fill != fill else array == fill
-    holds = ~same.all(axis=tuple(range(2, array.ndim)))
-    last = width - np.argmax(holds[:, ::-1], axis=1) if width else np.zeros(count, np.int64)
-    return np.where(holds.any(axis=1), last, 0).astype(np.int32)
 
 
 def _link(source: Path, target: Path) -> None:

@@ -44,7 +44,7 @@ class Keys:
         return float(self.urgency[index]), int(self.number[index])
 
     def sorted(self) -> Keys:
-        return self[np.lexsort((self.number, self.urgency))]
+        return self if len(self) < 2 else self[np.lexsort((self.number, self.urgency))]
 
     def before(self, key: tuple[float, int]) -> NDArray[np.bool_]:
         urgency, number = key
@@ -82,9 +82,10 @@ class TurnQueue:
 
     def push(self, keys: Keys) -> None:
         before = keys.before(self._bound)
-        if before.all():
+        count = np.count_nonzero(before)
+        if count == len(keys):
             self._insert(keys.sorted())
-        elif before.any():
+        elif count:
             self._insert(keys[before].sorted())
             self._append(keys[~before])
         else:
@@ -196,8 +197,9 @@ def _merged(old: Keys, new: Keys) -> Keys:
     if not len(old) or not len(new):
         return _copied(new if not len(old) else old)
     place = np.searchsorted(old.urgency, new.urgency, side="right")
-    tied = place > np.searchsorted(old.urgency, new.urgency, side="left")
-    if tied.any() and (new.number[tied] < old.number[place[tied] - 1]).any():
+    # Equal ones: as a rule the new one is the younger.
+    tied = np.flatnonzero(old.urgency[place - 1] == new.urgency)
+    if len(tied) and np.count_nonzero((place[tied] > 0) & (new.number[tied] < old.number[place[tied] - 1])):
         return _joined(old, new).sorted()
     count = len(old) + len(new)
     place += np.arange(len(new))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -17,11 +17,13 @@ from boundscope.bounds.domains import Domains
 from boundscope.bounds.engine import round_up
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Rule
+from boundscope.bounds.operators.relaxation import Lines, per_row
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Node
 from boundscope.properties.types import LinearConstraint
 
+LEAST_WIDTH = 2.0**-1000  # of an element, so that shares of none are zero
 ROWS = 2048  # carried together, so that a row block of a small network stays in the cache
 
 
@@ -77,13 +79,35 @@ class PartMargins:
     at_inputs: dict[str, Tensor]
 
 
-def refine(domains: Domains, monitor: Monitor, *, rows: int = ROWS) -> None:
+@dataclass(frozen=True)
+class Shares:
+    """How much of the width of elements [N] of a tensor, on parts [N], each of the chosen inputs makes: [N, F]."""
+
+    part: Tensor
+    element: Tensor
+    share: Tensor
+
+
+def refine(
+    domains: Domains, monitor: Monitor, *, rows: int = ROWS, free: Tensor | None = None
+) -> dict[str, Shares]:
     """Tighten, on each part, the tensors that non-linear nodes read, in the network's order, by CROWN.
+
+    Args:
+        domains: the parts, which are changed.
+        monitor: asked between blocks of rows whether to go on.
+        rows: to carry together.
+        free: flat indices, over all network inputs in order, of those whose shares are wanted.
+
+    Returns:
+        Of each tensor, the shares of the elements that were bounded; nothing where `free` is None.
 
     Raises:
         BoundError: a bound is not finite, or bounds cross; names the tensor.
-        DeadlineError, CancelledError: from the monitor, between blocks of rows.
+        DeadlineError, CancelledError: from the monitor.
     """
+    found: dict[str, Shares] = {}
+    width = None if free is None else _input_widths(domains, free)
     for name in refinable(domains.context):
         part, element = (
             wanted_elements(domains.context, name, domains.interval(name))
@@ -91,8 +115,30 @@ def refine(domains: Domains, monitor: Monitor, *, rows: int = ROWS) -> None:
             .nonzero(as_tuple=True)
         )
         if len(part):
-            lower, upper = element_bounds(domains, name, part, element, monitor, rows=rows)
+            lower, upper, reach = element_bounds(domains, name, part, element, monitor, rows=rows, free=free)
             domains.tighten(name, part, element, lower, upper)
+            if width is not None and reach is not None:
+                moved = reach * width.index_select(0, part)
+                share = moved / moved.sum(1, keepdim=True).clamp(min=LEAST_WIDTH)
+                found[name] = Shares(part, element, share)
+    return found
+
+
+def _input_widths(domains: Domains, free: Tensor) -> Tensor:
+    """Of chosen inputs on each part, [D, F]."""
+    ends = [domains.interval(info.name) for info in domains.context.network.inputs]
+    return torch.cat([per_row(one.upper - one.lower) for one in ends], 1).index_select(1, free)
+
+
+def at_free_inputs(context: BoxContext, at_inputs: Mapping[str, Tensor], count: int, free: Tensor) -> Tensor:
+    """Coefficients [R, F] float64 of chosen inputs, out of those that a pass of `count` rows kept by name."""
+    parts = [
+        at_inputs[info.name].to(torch.float64)
+        if info.name in at_inputs
+        else torch.zeros(count, info.size, dtype=torch.float64, device=context.device)
+        for info in context.network.inputs
+    ]
+    return torch.cat(parts, 1).index_select(1, free)
 
 
 def refinable(context: BoxContext) -> tuple[str, ...]:
@@ -125,20 +171,104 @@ def _wanted_by(node: Node, rule: Rule[Any], position: int, interval: Interval) -
 
 
 def element_bounds(
-    domains: Domains, name: str, part: Tensor, element: Tensor, monitor: Monitor, *, rows: int = ROWS
-) -> tuple[Tensor, Tensor]:
-    """CROWN bounds of elements [N] (flat indices) of a tensor on parts [N]: [N] float64 both."""
+    domains: Domains,
+    name: str,
+    part: Tensor,
+    element: Tensor,
+    monitor: Monitor,
+    *,
+    rows: int = ROWS,
+    free: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """CROWN bounds of elements [N] (flat indices) of a tensor on parts [N]: [N] float64 both; and, of the inputs
+    `free`, the sizes of their coefficients in both together, [N, F]."""
     count = len(part)
+    context = domains.context
     found = torch.zeros(2 * count, dtype=torch.float64, device=part.device)
+    reaches: list[Tensor] = []
     for first in range(0, 2 * count, rows):
         monitor.check()
         index = torch.arange(first, min(first + rows, 2 * count), device=part.device)
         pair = index // 2
         signs = (1.0 - 2.0 * (index % 2)).to(torch.float64)
-        one = BackwardPass(domains.context, domains=domains, which=part[pair])
+        one = BackwardPass(context, domains=domains, which=part[pair], keep=free is not None)
         found[index] = one.lower_elements(name, element[pair], signs)
+        if free is not None:
+            sizes = at_free_inputs(context, one.at_inputs, len(pair), free).abs()
+            reaches.append(sizes.reshape(len(pair) // 2, 2, -1).sum(1))
     pairs = found.reshape(count, 2)
-    return pairs[:, 0], -pairs[:, 1]
+    return pairs[:, 0], -pairs[:, 1], torch.cat(reaches) if reaches else None
+
+
+def blame(
+    domains: Domains,
+    constraints: Constraints,
+    part: Tensor,
+    constraint: Tensor,
+    shares: Mapping[str, Shares],
+    monitor: Monitor,
+    *,
+    rows: int = ROWS,
+) -> Tensor | None:
+    """How much of the looseness of rows [R], one a part at most, comes with each input's width: [R, F].
+
+    What a row loses at a relaxed element is its coefficient there times the distance of the two lines in the middle of
+    the interval; and the interval is as wide as the inputs make it. Halving an input halves its share of that. None
+    where there are no such elements.
+    """
+    if not shares:
+        return None
+    blames = [
+        _blame_of_block(
+            domains,
+            constraints,
+            part[first : first + rows],
+            constraint[first : first + rows],
+            shares,
+            monitor,
+        )
+        for first in range(0, len(part), rows)
+    ]
+    return torch.cat(blames)
+
+
+def _blame_of_block(
+    domains: Domains,
+    constraints: Constraints,
+    part: Tensor,
+    constraint: Tensor,
+    shares: Mapping[str, Shares],
+    monitor: Monitor,
+) -> Tensor:
+    monitor.check()
+    one = BackwardPass(domains.context, domains=domains, which=part, keep=True)
+    one.lower(constraints.of_rows(constraint), len(part))
+    inputs = next(iter(shares.values())).share.shape[1]
+    total = torch.zeros(len(part), inputs, dtype=torch.float64, device=part.device)
+    row_of = torch.full((domains.count,), -1, dtype=torch.int64, device=part.device)
+    row_of[part] = torch.arange(len(part), device=part.device)
+    for node in one.relaxed_nodes:
+        facts = domains.facts(node)
+        if facts is None or node.name not in one.at_outputs or not isinstance(facts.relaxation, Lines):
+            continue
+        lines = facts.relaxation
+        name = node.inputs[lines.position]
+        if name not in shares:
+            continue
+        ends, share = domains.interval(name), shares[name]
+        gap = _gap(lines, (ends.lower + ends.upper) / 2)
+        row = row_of[share.part]
+        there = (row >= 0).nonzero().flatten()
+        row, element = row[there], share.element[there]
+        loss = one.at_outputs[node.name][row, element].abs() * gap[share.part[there], element]
+        total.index_add_(0, row, loss[:, None] * share.share[there])
+    return total
+
+
+def _gap(lines: Lines, at: Tensor) -> Tensor:
+    """How far the upper line is above the lower one at points [D, *S]: [D, n]."""
+    gap = (lines.upper_slope - lines.lower_slope) * at + lines.upper_intercept
+    return per_row(gap if lines.lower_intercept is None else gap - lines.lower_intercept)
 
 
 def margins(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,16 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.parts import Constraints, margins, refinable, refine, wanted_elements
+from boundscope.bounds.parts import (
+    Constraints,
+    Shares,
+    at_free_inputs,
+    blame,
+    margins,
+    refinable,
+    refine,
+    wanted_elements,
+)
 from boundscope.monitor import Monitor
 from boundscope.properties.types import Case, LinearConstraint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
@@ -61,7 +71,7 @@ class PartLayout:
             count += len(index)
         self.hidden_count = count if 8 * count <= MOST_HIDDEN_BYTES else 0
         self.hidden = tuple(found) if self.hidden_count else ()
-        widest = max((info.size for info in network.tensors.values()), default=1)
+        widest = max(one.lower.numel() for one in context.intervals.values())
         self.rows = max(LEAST_ROWS, min(MOST_ROWS, BLOCK_ELEMENTS // widest))
 
     @property
@@ -77,7 +87,7 @@ class PartLayout:
             "hidden_upper": Column(np.float32, (self.hidden_count,)),
         }
 
-    @property
+    @cached_property
     def elements(self) -> int:
         """Of all tensors that relaxed nodes read."""
         return sum(math.prod(self.context.network.tensors[name].shape) for name in refinable(self.context))
@@ -210,7 +220,7 @@ class Bounded:
     """D parts after they were bounded.
 
     `rows` as in a pool, shrunk to where open clauses may hold; `open` [D, K]; `lower` [D, K] of the margin of each
-    clause on the part (∞ of those that are not open); `score` [D, F] of how much each input moves the worst row;
+    clause on the part (∞ of those that are not open); `score` [D, F] of what each input's width costs the worst row;
     `worst` [D, F] the point where that row is least.
     """
 
@@ -245,8 +255,9 @@ class PartBounder:
         left = whole.open.any(1).nonzero().flatten()
         if len(left):
             domains = self._on(whole, left, domains)
-            refine(domains, self._monitor, rows=self.layout.rows)
+            shares = refine(domains, self._monitor, rows=self.layout.rows, free=self.layout.free)
             self._step(whole, domains, left)
+            self._blame(whole, domains, left, shares)
             low, high = self.layout.hidden_of(domains)
             hidden[0][left], hidden[1][left] = low, high
         return whole.result(hidden)
@@ -278,7 +289,9 @@ class PartBounder:
         least = torch.full(asked.shape, -torch.inf, dtype=torch.float64, device=part.device)
         least[part, column] = found.lower
         slope = torch.zeros((*asked.shape, self.layout.inputs), dtype=torch.float64, device=part.device)
-        slope[part, column] = self._at_free_inputs(found.at_inputs, len(part))
+        slope[part, column] = at_free_inputs(
+            self.layout.context, found.at_inputs, len(part), self.layout.free
+        )
         boxes = Boxes(whole.boxes.lower[parts], whole.boxes.upper[parts])
         rows = LinearRows(least, slope, torch.where(asked, clause, -1))
         cut = clipped(boxes, rows, open_)
@@ -286,15 +299,19 @@ class PartBounder:
         whole.open[parts] = cut.open
         whole.note(parts, LinearRows(cut.least, slope, rows.clause))
 
-    def _at_free_inputs(self, at_inputs: Mapping[str, Tensor], count: int) -> Tensor:
-        network = self.layout.context.network
-        parts = [
-            at_inputs[info.name].to(torch.float64)
-            if info.name in at_inputs
-            else torch.zeros(count, info.size, dtype=torch.float64, device=self.layout.context.device)
-            for info in network.inputs
-        ]
-        return torch.cat(parts, 1).index_select(1, self.layout.free)
+    def _blame(self, whole: _Parts, domains: Domains, parts: Tensor, shares: Mapping[str, Shares]) -> None:
+        """Score inputs by what halving them gains, where that can be told."""
+        still = whole.open[parts].any(1).nonzero().flatten()
+        if not len(still):
+            return
+        chosen = parts[still]
+        constraint = self.table.of_place[whole.place[chosen], whole.row[chosen]]
+        found = blame(
+            domains, self.table.constraints, still, constraint, shares, self._monitor, rows=self.layout.rows
+        )
+        if found is not None:
+            useful = (found > 0).any(1, keepdim=True)
+            whole.score[chosen] = torch.where(useful, found, whole.score[chosen])
 
 
 class _Parts:
@@ -306,6 +323,7 @@ class _Parts:
         self.lower = torch.full(open_.shape, -torch.inf, dtype=torch.float64, device=place.device)
         self.score = torch.zeros(count, inputs, dtype=torch.float64, device=place.device)
         self.worst = boxes.lower.clone()
+        self.row = torch.zeros(count, dtype=torch.int64, device=place.device)  # the column of that row
 
     def note(self, parts: Tensor, rows: LinearRows) -> None:
         """Keep the bounds of clauses, and the row by which the worst of them is the least bad."""
@@ -319,6 +337,7 @@ class _Parts:
         self.lower[parts] = torch.maximum(self.lower[parts], of_clause.clamp(max=0.0))
         worst = torch.where(open_, of_clause, torch.inf).argmin(1, keepdim=True)
         row = torch.where(there & (number == worst), least, -torch.inf).argmax(1)
+        self.row[parts] = row
         slope = rows.slope[torch.arange(len(parts), device=row.device), row]
         low, high = self.boxes.lower[parts], self.boxes.upper[parts]
         self.score[parts] = slope.abs() * (high - low)

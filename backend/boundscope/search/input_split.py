@@ -29,7 +29,8 @@ from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
 # More boxes than these share one context over all of them.
 FEW_CASES = 4
-SLICE = 128  # parts bounded together
+SLICE = 128  # parts bounded together, at most
+SLICE_ELEMENTS = 1 << 21  # of their tensors that non-linear nodes read
 LARGEST_BATCH = 2048
 LEAST_BATCH = 64  # few parts are split several times at once, up to about so many
 PART_TENSORS = 16  # float64 values that bounding a part takes for each element that a non-linear node reads
@@ -144,7 +145,8 @@ class InputSplit:
     def _bound(self, group: _Group, rows: Rows) -> Bounded:
         """Bounds of all parts of a batch, equal on every rank."""
         ranks, count = self._task.ranks, len(rows["place"])
-        slices = [slice(first, min(first + SLICE, count)) for first in range(0, count, SLICE)]
+        step = group.slice
+        slices = [slice(first, min(first + step, count)) for first in range(0, count, step)]
         together = self._task.engine.weights.collective
         mine: list[tuple[int, Bounded]] = []
         for number in range(0, len(slices), 1 if together else ranks.size):
@@ -243,6 +245,7 @@ class _Group:
         }
         self._pool = DomainPool(columns, limit_bytes=task.memory_bytes // (2 * groups), folder=task.folder)
         self._counts = bounder.table.there.astype(np.int64)
+        self.slice = max(1, min(SLICE, SLICE_ELEMENTS // max(1, layout.elements)))
         part_bytes = 8 * PART_TENSORS * max(1, layout.elements)
         most = max(2, min(LARGEST_BATCH, task.memory_bytes // (2 * part_bytes)))
         self.batch = most if task.batch is None else max(2, task.batch)

@@ -31,7 +31,9 @@ SUFFIXES: dict[str, Kind] = {
     ".csv": Kind.INSTANCES,
     ".csv.gz": Kind.INSTANCES,
 }
-READABLE = "It takes .onnx, .vnnlib (both also .gz), .npy, .npz, .png, an instances.csv, or a folder of these."
+READABLE = (
+    "It takes .onnx, .vnnlib (both also .gz), .npy, .npz, .png, an instances.csv, or a folder of these."
+)
 NETWORK_FILTER = "ONNX networks (*.onnx *.onnx.gz)"
 PROPERTY_FILTER = "VNN-LIB properties (*.vnnlib *.vnnlib.gz)"
 CENTER_FILTER = "Inputs (*.npy *.png)"

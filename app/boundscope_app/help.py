@@ -23,6 +23,9 @@ For an ε-ball, drop a .npy or .png instead of the property.</li>
 <li>Press Run. Watch the bound gap close; the verdict comes with its arithmetic and its margin.</li>
 <li>Export the plots and tables with Ctrl+E, or copy the command line that does the same.</li>
 </ol>
+<h2>A whole benchmark</h2>
+<p>Drop an instances.csv, or choose <b>Benchmark</b> in the run form, and press Run: all that it names is verified as
+one job. The Instances view has a row each, as they end; Enter shows the reason and the counterexample of one.</p>
 <h2>How much rounding costs</h2>
 <p>Choose <b>Variability</b> in the run form, a network, and points: drawn from a property's box, or from a .npy, a
 .npz, or a folder of .png images that you drop. The network runs several times under random rounding; the Variability

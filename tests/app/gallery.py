@@ -25,13 +25,14 @@ sys.path[:0] = [str(ROOT / part) for part in ("tests", "backend", "app", "native
 from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
-from app.window_support import APP_PATHS, end_daemon, example_draft, start_xvfb  # noqa: E402
+from app.window_support import APP_PATHS, EXAMPLES, end_daemon, example_draft, start_xvfb  # noqa: E402
 from boundscope.protocol import RoundingMode, Sharding, SourceSearch  # noqa: E402
+from boundscope_app.benchmark_draft import BenchmarkDraft  # noqa: E402
 from boundscope_app.draft import Draft  # noqa: E402
 from boundscope_app.main import build_window, parser  # noqa: E402
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions  # noqa: E402
 from boundscope_app.settings import Settings  # noqa: E402
-from boundscope_app.views import VariabilityView, View  # noqa: E402
+from boundscope_app.views import InstancesView, VariabilityView, View  # noqa: E402
 from boundscope_app.window import MainWindow, apply_theme  # noqa: E402
 
 THEMES, SCALES = ("light", "dark"), (1, 2)
@@ -83,7 +84,7 @@ class Gallery:
         QTimer.singleShot(20_000, loop.quit)
         loop.exec()
 
-    def run(self, draft: Draft | NoiseDraft, live: str = "") -> None:
+    def run(self, draft: Draft | NoiseDraft | BenchmarkDraft, live: str = "") -> None:
         """Run a draft, or select the run of it that there is; `live` names a picture taken on the way."""
         job_id = self._known(draft)
         if not job_id:
@@ -97,7 +98,10 @@ class Gallery:
         if live:
             self.wait(
                 lambda: (
-                    runs.record(job_id).gaps or runs.record(job_id).noise or runs.info(job_id).state.ended  # type: ignore[union-attr]
+                    runs.record(job_id).gaps
+                    or runs.record(job_id).noise
+                    or len(runs.record(job_id).instances) > 1
+                    or runs.info(job_id).state.ended  # type: ignore[union-attr]
                 ),
                 "the first bounds or bits",
             )
@@ -106,7 +110,7 @@ class Gallery:
         last = runs.info(job_id).last_number  # type: ignore[union-attr]
         self.wait(lambda: runs.record(job_id).last_number >= last, "the whole history")
 
-    def _known(self, draft: Draft | NoiseDraft) -> str:
+    def _known(self, draft: Draft | NoiseDraft | BenchmarkDraft) -> str:
         for job_id in self.window.runs.ids:
             info = self.window.runs.info(job_id)
             ranks = getattr(info.job, "ranks", 1) if info else 1
@@ -126,6 +130,27 @@ class Gallery:
             self.window.tabs.tick()
             self.picture(f"{name}_{view.view_id}")
         self.window.tabs.setCurrentIndex(0)
+
+
+def benchmark_file(folder: Path) -> Path:
+    """An instances.csv with each verdict that the examples' networks and properties can have together."""
+    folder.mkdir(exist_ok=True)
+    path = folder / "instances.csv"
+    pairs = (
+        ("digits_mlp", "digits-robust", 60),
+        ("digits_mlp", "digits-fooled", 60),
+        ("digits_cnn", "digits-conv", 60),
+        ("digits_cnn", "digits-robust", 60),
+        ("advisor", "advisor-far", 60),
+        ("advisor", "digits-robust", 60),
+        ("digits_cnn", "digits-fooled", 0.01),
+    )
+    lines = (
+        f"{EXAMPLES / 'networks' / net}.onnx,{EXAMPLES / prop / 'property.vnnlib'},{s}"
+        for net, prop, s in pairs
+    )
+    path.write_text("\n".join(lines) + "\n")
+    return path
 
 
 def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
@@ -157,6 +182,14 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
         gallery.picture(f"noise_{columns}", view)
     view.columns.setCurrentIndex(0)
     gallery.page(view, "noise_page")
+    gallery.run(BenchmarkDraft(benchmark_file(home.parent / "digits")), live="benchmark_live")
+    view = next(view for view in window.tabs.views if isinstance(view, InstancesView))
+    view.table.setCurrentIndex(view.proxy.index(1, 0))
+    view.show_detail(1)
+    gallery.views("benchmark")
+    gallery.page(view, "benchmark_page")
+    window.form.set_draft(BenchmarkDraft(benchmark_file(home.parent / "digits")))
+    gallery.picture("benchmark_form", window.form)
     window.tabs.setCurrentIndex(0)
     window.drops[0].overlay.light_up("Drop digits_cnn.onnx to use it as the network", welcome=True)
     gallery.picture("drop")

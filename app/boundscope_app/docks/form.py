@@ -162,6 +162,9 @@ class FormDock(QDockWidget):
         column.addWidget(self.noise)
         column.addWidget(_line())
         column.addWidget(self.read_back, 1)
+        self._filler = QWidget()  # keeps the rest at the top where nothing is read back
+        column.addWidget(self._filler, 1)
+        self._filler.hide()
         for part in (self.ball, *self._noise_parts):
             part.hide()
         network.setRowVisible(self.benchmark, False)
@@ -366,6 +369,7 @@ class FormDock(QDockWidget):
         self.property_file.setVisible(not many and self._as_file.isChecked())
         self.ball.setVisible(not many and self._as_ball.isChecked())
         self.read_back.setVisible(not many)
+        self._filler.setVisible(many)
         self.choices.timeout.setEnabled(not many)
 
     def _name_property(self) -> None:

@@ -19,7 +19,7 @@ from boundscope.vnncomp import counterexample_text
 from boundscope_app.views.html import Html
 from boundscope_app.views.text import number, seconds
 
-COLUMNS = ("No.", "Network", "Property", "Verdict", "Time", "Margin at least", "Margin at most", "Reason")
+COLUMNS = ("No.", "Network", "Property", "Verdict", "Time", "Margin ≥", "Margin ≤", "Reason")
 NUMBER, NETWORK, PROPERTY, VERDICT, TIME, MARGIN, REACHED, REASON = range(len(COLUMNS))
 WORDS = frozenset({NETWORK, PROPERTY, VERDICT, REASON})
 TIPS = (
@@ -125,9 +125,9 @@ def detail(info: JobInfo | None, record: JobRecord, place: int) -> str:
         limit = "" if job is None else f" of {job.instances[place].timeout_s:g} s"
         parts.append(f"{place + 1}: {row.network} · {row.property}: {word} after {row.seconds:.3g} s{limit}")
         parts.append(row.reason)
-        parts.append(
-            f"margin: at least {number(row.margin)} (proven), at most {number(row.reached)} (reached by an input)"
-        )
+        proven = "no bound is proven" if row.margin is None else f"at least {number(row.margin)}, proven"
+        reached = "" if row.reached is None else f"; at most {number(row.reached)}, reached by an input"
+        parts.append(f"margin: {proven}{reached}")
         if row.counterexample is not None:
             lines = counterexample_text(row.counterexample).splitlines()
             more = [f"… and {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []

@@ -19,20 +19,24 @@ from torch import Tensor
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties.types import Property
-from boundscope.search.attack_free import grid, throw_blocks
+from boundscope.search.attack_free import CHILDREN, MOST_ROUNDS, grid, throw_blocks
 from boundscope.search.attack_gradient import NEAREST, Pace, Walked, Walks, descend
 from boundscope.search.evaluation import BatchedNetwork, operations
 from boundscope.search.objectives import Objectives
 from boundscope.search.regions import Region, Regions, Start
+from boundscope.search.surrogates import jumps
 
 SAMPLED = 512  # points of a case at most
 SAMPLE_OPERATIONS = 4e7  # spent on sampling, about, but for a few points of each case
 WALK_OPERATIONS = 1e9  # spent on each of the two quick walks, about
+BLOCK_OPERATIONS = 4e9  # spent on throwing blocks, about, but for a few rounds of each case
+LEAST_ROUNDS = 5
 BACKWARD_COST = 3  # of a step with its gradient, in evaluations
 KEPT = 8  # best samples of a case, from which walks start
 TABLE_ELEMENTS = 1 << 24
 NOTED = 4  # violations noted at a step
-JUDGED = 8  # candidates handed over after a round
+JUDGED = 8  # candidates handed over after some walks
+MOST_JUDGED = 24  # in all: a replay costs more than a walk
 QUICK = Pace(steps=12, first=0.5, decay=0.75)
 TARGETED = Pace(steps=20, first=0.25, decay=0.85)
 THOROUGH = (Pace(20, 0.5, 0.85), Pace(40, 0.25, 0.93), Pace(60, 0.1, 0.95), Pace(80, 0.5, 0.94))
@@ -111,6 +115,8 @@ class Attack:
         }
         self._judge_side = self._sides[judging]
         self._own_side = self._sides[own]
+        self._jumps = jumps(network)
+        self._led = True  # whether gradients lead anywhere
         columns = self._own_side.objectives.columns
         self._margins = torch.full((len(prop.cases), columns), torch.inf, dtype=torch.float64)
 
@@ -283,7 +289,7 @@ class _Search:
         self._cases = open_clauses.any(1).nonzero()[:, 0]
         self._generator = torch.Generator().manual_seed(attack._seed)
         self._found: list[Candidate] = []
-        self._refused: dict[tuple[int, int], float] = {}
+        self._refused: set[bytes] = set()
         own = attack._own_side
         wide = attack._sides[torch.float64]
         self._main = wide if own.regions.coarse else own
@@ -307,9 +313,11 @@ class _Search:
         led = self._walk_all(side, _walks(points[rows], cases[rows]), QUICK)
         if (accepted := self._judged()) is not None:
             return accepted
+        self._attack._led = led or not self._attack._jumps
+        led = self._attack._led
         if not led and (accepted := self._without_gradients(side)) is not None:
             return accepted
-        if led and (accepted := self._targeted(side, QUICK_TARGETS, QUICK_STARTS, TARGETED)) is not None:
+        if (accepted := self._targeted(side, QUICK_TARGETS, QUICK_STARTS, TARGETED)) is not None:
             return accepted
         return self._as_judged(points[rows[:QUICK_STARTS]], cases[rows[:QUICK_STARTS]])
 
@@ -330,6 +338,11 @@ class _Search:
         for number in range(count):
             side = sides[number // 2 % len(sides)]
             self._generator.manual_seed(self._attack._seed + 1 + number)
+            accepted = None
+            if not self._attack._led:
+                accepted = self._without_gradients(side, Start.UNIFORM)
+            if accepted is not None:
+                return accepted
             if number % 2 == 0:
                 accepted = self._halved(side)
             else:
@@ -454,7 +467,7 @@ class _Search:
         )
 
     def _note(self, cases: Tensor, table: Tensor, points: Tensor) -> bool:
-        """Keep least margins, and what violates better than what was refused before."""
+        """Keep least margins, and what violates and was not refused before."""
         attack = self._attack
         attack._keep(cases, table)
         values, slots = torch.where(self._open[cases], table, torch.inf).min(1)
@@ -464,8 +477,8 @@ class _Search:
         noted = False
         for row in rows[values[rows].argsort()][:NOTED].tolist():
             case, clause, value = int(cases[row]), int(slots[row]), float(values[row])
-            if value < self._refused.get((case, clause), float("inf")):
-                point = points[row].to(torch.float64).numpy().copy()
+            point = points[row].to(torch.float64).numpy().copy()
+            if len(self._refused) < MOST_JUDGED and point.tobytes() not in self._refused:
                 self._found.append(Candidate(case, clause, point, value))
                 noted = True
         return noted
@@ -483,13 +496,19 @@ class _Search:
         for one, margins in zip(found, table.to(torch.float64), strict=True):
             value = float(margins[one.clause])
             judged.append(Candidate(one.case, one.clause, one.point, value if value < np.inf else one.margin))
-            key = (one.case, one.clause)
-            self._refused[key] = min(self._refused.get(key, float("inf")), one.margin)
         judged.sort(key=lambda one: one.margin)
-        return next((one for one in judged[:JUDGED] if self._accept(one)), None)
+        for one in judged[:JUDGED]:
+            if one.point.tobytes() in self._refused:
+                continue
+            if self._accept(one):
+                return one
+            self._refused.add(one.point.tobytes())
+        return None
 
-    def _without_gradients(self, side: _Side) -> Candidate | None:
+    def _without_gradients(self, side: _Side, start_kind: Start = Start.CENTRE) -> Candidate | None:
         """Cell by cell or block by block, case after case."""
+        affordable = int(BLOCK_OPERATIONS / (CHILDREN * self._operations * len(self._cases)))
+        rounds = min(MOST_ROUNDS, max(LEAST_ROUNDS, affordable))
         for case in self._cases.tolist():
             lower, upper = side.regions.lower[case], side.regions.upper[case]
             free = side.regions.free[case].nonzero()[:, 0]
@@ -497,12 +516,12 @@ class _Search:
                 return accepted
             where = torch.tensor([case])
             region = side.regions.rows(where)
-            start = region.starts(torch.tensor([Start.CENTRE]), self._generator)[0]
+            start = region.starts(torch.tensor([start_kind]), self._generator)[0]
 
             def rate(points: Tensor, case: int = case) -> Tensor:
                 return self._rate(side, case, points)
 
-            throw_blocks(start, lower, upper, free, region, rate, self.go_on, self._generator)
+            throw_blocks(start, lower, upper, free, region, rate, rounds, self.go_on, self._generator)
             if (accepted := self._judged()) is not None or not self.go_on():
                 return accepted
         return None

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -20,19 +19,11 @@ from boundscope.search.regions import Region
 MOST_CELLS = 20_000
 MOST_GRID_INPUTS = 3
 FIRST_BLOCK = 0.3  # of the free inputs
-ROUNDS = 200
+MOST_ROUNDS = 200
 CHILDREN = 16
 
 # [B, inputs] -> the least margin of the open clauses at each point [B], noted by the caller on the way.
 Rate = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Found:
-    """Whether something violates, and the points at which the network has no value, [B, inputs]."""
-
-    violates: bool
-    unknown: Tensor
 
 
 def grid(lower: Tensor, upper: Tensor, free: Tensor, group: int) -> Iterator[Tensor] | None:
@@ -69,17 +60,18 @@ def throw_blocks(
     free: Tensor,
     region: Region,
     rate: Rate,
+    rounds: int,
     go_on: Callable[[], bool],
     generator: torch.Generator,
 ) -> None:
-    """From one point [inputs], for ROUNDS rounds or until `go_on` says no; `free`: indices of the inputs to change."""
+    """From one point [inputs], for some rounds or until `go_on` says no; `free`: indices of the inputs to change."""
     if not len(free):
         return
     best, least = start.clone(), float(rate(start[None])[0])
-    for number in range(ROUNDS):
+    for number in range(rounds):
         if not go_on():
             return
-        size = max(1, int(len(free) * FIRST_BLOCK * 0.5 ** (6 * number / ROUNDS)))
+        size = max(1, int(len(free) * FIRST_BLOCK * 0.5 ** (6 * number / rounds)))
         children = best.repeat(CHILDREN, 1)
         for child in children:
             if torch.rand((), generator=generator) < 0.5:  # neighbours together

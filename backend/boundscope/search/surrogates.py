@@ -11,10 +11,20 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from boundscope.network.graph import Operator
+from boundscope.network.graph import Network, Operator
 from boundscope.network.operators.activation import Ceil, Floor, Sign
+from boundscope.network.operators.logic import Logic
+from boundscope.network.operators.reduction import ArgMax
+from boundscope.network.operators.shape import CastToInteger
 
 WIDTH = 1.0  # of Sign's smooth neighbour, in typical distances of its inputs from zero
+
+
+def jumps(network: Network) -> bool:
+    """Whether some operator jumps, with a surrogate or without."""
+    return any(
+        isinstance(node.op, Sign | Floor | Ceil | CastToInteger | ArgMax | Logic) for node in network.nodes
+    )
 
 
 def surrogate_of(op: Operator) -> Callable[[Tensor], Tensor] | None:

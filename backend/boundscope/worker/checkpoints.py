@@ -15,6 +15,8 @@ from boundscope.worker.files import JobFiles
 if TYPE_CHECKING:
     from boundscope.sharding.ranks import RankGroup
 
+QUICK_S = 0.5  # a save that is no longer than this may be made after the time is up
+
 
 class JobCheckpoint:
     """Does nothing where `files` name no checkpoint. A checkpoint that cannot be written is a warning in the log: it
@@ -23,6 +25,7 @@ class JobCheckpoint:
     def __init__(self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> None:
         self._monitor, self._ranks = monitor, ranks
         self._told = ""
+        self._ready_for: float | None = None  # the deadline before which the last long save was made
         self._checkpoint: Checkpoint | None = None
         if files.checkpoint is not None:
             self._checkpoint = Checkpoint(files.checkpoint, fingerprint(job), writes=ranks.rank == 0)
@@ -65,11 +68,26 @@ class JobCheckpoint:
 
     def save_if_due(self, state: Callable[[], SearchState]) -> None:
         """Save now and then; cheap to call after every round, on every rank."""
-        if self._checkpoint is not None and self._ranks.rank == 0 and self._checkpoint.due():
+        if self._checkpoint is not None and (self._checkpoint.due() or self._last_chance(self._checkpoint)):
+            self.save(state)
+
+    def _last_chance(self, checkpoint: Checkpoint) -> bool:
+        """Whether a save that takes long must begin now, once, to end before the time does."""
+        deadline = self._monitor.deadline
+        if checkpoint.cost_s <= QUICK_S or deadline is None or deadline == self._ready_for:
+            return False
+        if self._monitor.remaining_s > 1.5 * checkpoint.cost_s + QUICK_S:
+            return False
+        self._ready_for = deadline
+        return True
+
+    def save_last(self, state: Callable[[], SearchState]) -> None:
+        """Save at the end of the time or at the wish to stop, where that is quick: neither waits for the disk."""
+        if self._checkpoint is not None and self._checkpoint.cost_s <= QUICK_S:
             self.save(state)
 
     def save(self, state: Callable[[], SearchState]) -> None:
-        """Save now, as at the end of the time or at the wish to stop."""
+        """Save now, however long it takes; `state` is asked on rank 0 alone."""
         if self._checkpoint is None or self._ranks.rank:
             return
         try:

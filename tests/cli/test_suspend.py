@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from cli.conftest import Command
 from daemon.small_files import write_property, write_wide_network
 from daemon.support import wait_for
 
@@ -76,3 +77,26 @@ def test_a_suspended_run_does_not_lose_its_time(
         process.wait(60)
     result = json.loads((tmp_path / "result.json").read_text())
     assert sum(result["seconds"].values()) < SUSPENDED_S
+
+
+@pytest.mark.slow
+def test_a_command_that_looks_on_may_be_suspended_for_longer_than_the_daemon_waits_for_it(
+    boundscope: Command, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """The job goes on there; the command finds it again, and all that it had said meanwhile."""
+    network = write_wide_network(tmp_path / "net.onnx", 100, 2)
+    given = write_property(tmp_path / "p.vnnlib")
+    assert boundscope("daemon", "start").returncode == 0
+    try:
+        words = ["verify", str(network), str(given), "--daemon", "--json", "result.json"]
+        with running(words, environment, tmp_path) as process:
+            wait_for(lambda: "starting" in boundscope("jobs").stdout, 60, "the job's start")
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(25.0)
+            process.send_signal(signal.SIGCONT)
+            assert process.wait(60) in (0, 20)
+        (job,) = json.loads(boundscope("jobs", "--json").stdout)
+        result = json.loads((tmp_path / "result.json").read_text())
+        assert (job["state"], result["verdict"]) == ("finished", job["verdict"])
+    finally:
+        boundscope("daemon", "stop", "--force")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -155,19 +156,38 @@ def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine,
 
 
 def follow(client: Client, info: JobInfo, line: Follower, stop: Stop) -> tuple[JobInfo, JobRecord]:
-    """Everything that a submitted job says, to its end; a wish to stop cancels it there."""
+    """Everything that a submitted job says, to its end; a wish to stop cancels it there.
+
+    A connection that broke, as when this process was suspended (Ctrl+Z) for longer than the daemon waits, is made anew.
+    """
     line.say(f"job {info.id} on {info.host or 'the daemon'}")
     recorder = Recorder(line.take)
     client.subscribe(info.id)
     cancelled = False
-    while not info.state.ended:
-        if stop.asked and not cancelled:
-            client.cancel(info.id)
-            cancelled = True
-        info = _poll(client, info, recorder)
-    for record in client.events(info.id, after=recorder.record.last_number):
-        recorder.take(record)
+    with ExitStack() as opened:
+        while not info.state.ended:
+            try:
+                if stop.asked and not cancelled:
+                    client.cancel(info.id)
+                    cancelled = True
+                info = _poll(client, info, recorder)
+            except DaemonError as error:
+                client, info = _again(client, info, recorder, error)
+                opened.callback(client.close)
+        for record in client.events(info.id, after=recorder.record.last_number):
+            recorder.take(record)
     return info, recorder.record
+
+
+def _again(client: Client, info: JobInfo, recorder: Recorder, error: DaemonError) -> tuple[Client, JobInfo]:
+    """A new connection to the same daemon, and what has become of the job; the error where it has no such job."""
+    again = type(client).connect(client.connection)
+    found = next((each for each in again.jobs() if each.id == info.id), None)
+    if found is None:
+        again.close()
+        raise error
+    again.subscribe(info.id, after=recorder.record.last_number)
+    return again, found
 
 
 def _poll(client: Client, info: JobInfo, recorder: Recorder) -> JobInfo:

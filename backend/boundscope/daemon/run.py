@@ -273,7 +273,7 @@ class JobRun:
         """Repeat what a rank has not heard, and look whether those that do not stand compute."""
         if now - self._asked_s > 0.5:
             self._ask_pause([rank for rank in self._ranks.values() if rank.paused is not self._paused])
-        if not self._paused or now - self._still_looked_s < STILL_LOOK_S:
+        if not self._paused or self.standing or now - self._still_looked_s < STILL_LOOK_S:
             return
         self._still_looked_s = now
         if self._stood_s is None and any(rank.standing for rank in self._ranks.values()):

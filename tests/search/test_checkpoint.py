@@ -22,6 +22,7 @@ import pytest
 from boundscope.errors import CheckpointError
 from boundscope.protocol import Arithmetic, EpsilonBall, FileRef, Method, PropertyFile, VerifyJob
 from boundscope.search import checkpoint as checkpoint_module
+from boundscope.search import pool as pool_module
 from boundscope.search.checkpoint import Checkpoint, ClauseState, SearchState, fingerprint
 from boundscope.search.pool import Column, DomainPool
 
@@ -120,6 +121,29 @@ def test_domains_on_disk_are_shared_not_copied_and_go_with_the_checkpoint_that_n
         state.pools["input"].pop(100)
         mine.save(state)
         assert not (tmp_path / "c.domains").exists()
+
+
+def test_where_files_cannot_be_shared_they_are_copied_whole(tmp_path, monkeypatch):
+    def no_links(source, target):
+        raise OSError("the file system has no hard links")
+
+    def killed(source, target):
+        Path(target).write_bytes(Path(source).read_bytes()[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "link", no_links)
+    state = a_state(tmp_path / "spill", limit_bytes=3000)
+    with Checkpoint(tmp_path / "c", JOB) as mine:
+        with monkeypatch.context() as patch:
+            patch.setattr(pool_module.shutil, "copyfile", killed)
+            with pytest.raises(KeyboardInterrupt):
+                mine.save(state)
+        mine.save(state)
+        expected = bits(state)
+        state.pools["input"].close()
+        found = mine.load(folder=tmp_path / "later")
+        assert found is not None
+        assert bits(found) == expected
 
 
 # ------------------------------------------------------------------ what cannot be loaded says so

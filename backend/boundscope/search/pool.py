@@ -489,9 +489,12 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
-        with target.open("rb") as file:
+        # Under another name first: what has its name is whole.
+        part = target.with_name(f".{target.name}.part")
+        shutil.copyfile(source, part)
+        with part.open("rb") as file:
             os.fsync(file.fileno())
+        os.replace(part, target)
 
 
 def _exactly(file: IO[bytes], count: int) -> bytes:

@@ -23,6 +23,8 @@ from boundscope.properties.types import Box, LinearConstraint, NormBall, Propert
 from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Norm, Replay, VerifyJob
 from boundscope.search import ball_reader
 from boundscope.search.attack import Attack, Candidate, Effort
+from boundscope.search.evaluation import operations
+from boundscope.search.exact_point import MOST_OPERATIONS, holds_over_the_reals
 from boundscope.search.regions import inner_float
 from boundscope.search.replay import Runs, replay, witness_texts
 from boundscope.worker.files import JobFiles
@@ -187,7 +189,8 @@ class Witnesses:
     def _violates_over_the_reals(
         self, texts: tuple[str, ...], constraints: tuple[LinearConstraint, ...]
     ) -> bool:
-        """Certified by bounds over the point itself: every constraint's margin is at most 0 for sure."""
+        """Certified by bounds over the point itself: every constraint's margin is at most 0 for sure; where these do
+        not tell, in long fixed-point numbers."""
         enclosure = _point_box(texts)
         if not constraints:
             return True
@@ -196,12 +199,18 @@ class Witnesses:
             context = engine.context(enclosure, Method.IBP)
             negated = [_negated(constraint) for constraint in constraints]
             greatest = (-engine.margins(context, negated, Method.IBP)).tolist()
+            if all(
+                value < 0 or (value == 0 and not constraint.strict)
+                for value, constraint in zip(greatest, constraints, strict=True)
+            ):
+                return True
+            if bool((engine.margins(context, list(constraints), Method.IBP) > 0).any()):
+                return False
         except BoundError:
+            pass  # nothing is known yet
+        if operations(self._network) > MOST_OPERATIONS:
             return False
-        return all(
-            value < 0 or (value == 0 and not constraint.strict)
-            for value, constraint in zip(greatest, constraints, strict=True)
-        )
+        return holds_over_the_reals(self._network, [Fraction(text) for text in texts], constraints)
 
     def reason(self, counterexample: Counterexample) -> str:
         where = "box" if self._property.cases[counterexample.case].box.ball is None else "ball"

@@ -81,6 +81,9 @@ class BackwardPass:
         self.at_inputs: dict[str, Tensor] = {}  # kept: coefficients [R, n] of the distance from the reference
         self.at_nodes: dict[str, Tensor] = {}  # kept: coefficients [R, m] above a node's free elements
         self.at_outputs: dict[str, Tensor] = {}  # kept of parts: coefficients [R, n] above a relaxed node
+        self.at_points: dict[
+            str, Tensor
+        ] = {}  # kept by a search, once differentiated: what they read where the bound is reached
         self._whole: set[str] = set()  # tensors whose pending rows are still functions of their values
         self._dtype = torch.float32 if search else dtype
         self._engine = ENGINE_FLOAT32 if self._dtype == torch.float32 else ENGINE
@@ -283,7 +286,8 @@ class BackwardPass:
             carried, constant, error = step.through(flat, state, values, scale)
             total.subtract(error)
         else:
-            carried, constant = step.searched(flat, state, values, scale)
+            note = partial(self.at_points.__setitem__, node.name) if self._keep else None
+            carried, constant = step.searched(flat, state, values, scale, note)
         total.add(constant)
         return Block(carried.reshape(whole.rows.shape), support)
 

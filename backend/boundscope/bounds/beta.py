@@ -22,23 +22,30 @@ from boundscope.errors import BoundError
 from boundscope.network.graph import Node
 from boundscope.properties.types import Clause
 
-BETAS = (0.9, 0.999)
+BETAS = (0.7, 0.999)
 EPSILON = 1e-8
 # What float32 may claim beyond what float64 proves, relative to a row's goal and bound: a row leaves the search when
 # it has passed its goal by more.
 SAFE_PART = 1e-4
+OVERSHOOT = 1.2  # of a step beyond a row's goal
+LEAST_STEP = 1e-3
 
 
 @dataclass(frozen=True)
 class BetaSettings:
     """Adam, with rates of slopes (0 … 1) and of multipliers (in units of their scales) and of weights of constraints.
-    A block is packed anew once `leave` of its rows have passed their goals."""
+    A row leaves once it has passed its goal, or once what it gained in the last `window` steps, after the first
+    `least_steps`, would not take it there in `patience` times as many. A block is packed anew once `leave` of its rows
+    have left."""
 
-    steps: int = 12
+    steps: int = 20
+    least_steps: int = 20
+    window: int = 5
+    patience: float = 6.0
     alpha_rate: float = 0.1
     beta_rate: float = 2.0
     weight_rate: float = 0.1
-    decay: float = 0.97
+    decay: float = 0.98
     leave: float = 0.25
 
 
@@ -258,6 +265,7 @@ class BetaSearch:
         """The block with better slopes, multipliers and weights for each row."""
         best_values, best_weights = block.values.clone(), block.weights.clone()
         best = torch.full((len(block),), -torch.inf, dtype=torch.float64, device=block.which.device)
+        earlier, stays = best.clone(), torch.ones_like(best, dtype=torch.bool)
         active = torch.arange(len(block), device=block.which.device)
         ascent = _Ascent.of(self.neurons, block, settings, mixed=self.aims.width > 1)
         for step in range(1, settings.steps + 1):
@@ -276,28 +284,37 @@ class BetaSearch:
             rows = active[where]
             best_values[rows] = ascent.matrix(self.neurons)[where]
             best_weights[rows] = ascent.weights.detach()[where]
-            passed = best[active] > SAFE_PART * (1.0 + seen.abs())
-            left = ~passed
+            now = best[active]
+            left = now <= SAFE_PART * (1.0 + seen.abs())
+            if step % settings.window == 0:
+                if step >= settings.least_steps:
+                    left &= now + settings.patience * (now - earlier[active]) > 0
+                    stays[active] &= left
+                earlier[active] = now
+            left &= stays[active]
             count = int(left.sum())
             if not count:
                 break
-            ascent.ascend(step)
+            ascent.ascend(step, seen)
             if self.aims.width > 1:
                 ascent.weights.data.copy_(self.aims.project(ascent.weights.data, ascent.which))
             if count <= (1.0 - settings.leave) * len(active):
                 kept = left.nonzero().flatten()
                 active = active[kept]
                 ascent = ascent.of_rows(kept)
-        else:
-            seen = self.estimate(
-                RowBlock(
-                    ascent.which, block.states[active], ascent.matrix(self.neurons), ascent.weights.detach()
-                )
-            )
-            where = (seen > best[active]).nonzero().flatten()
-            best_values[active[where]] = ascent.matrix(self.neurons)[where]
-            best_weights[active[where]] = ascent.weights.detach()[where]
         return RowBlock(block.which, block.states, best_values, best_weights)
+
+    def points(self, block: RowBlock) -> Tensor:
+        """What each neuron reads where the bound of a row is reached, in the relaxed network: float32 [R, M]."""
+        states, values = self.neurons.apart(block.states), self.neurons.apart(block.values)
+        for part in values.values():
+            part.requires_grad_()
+        with torch.enable_grad():
+            one = BackwardPass(self.context, splits=self._splits(states, values), search=True, keep=True)
+            lower = self.aims.margin(one, block.which, block.weights)
+            if lower.requires_grad:
+                torch.autograd.backward(lower, torch.ones_like(lower))
+        return self.neurons.together(one.at_points, len(block))
 
 
 class _Ascent:
@@ -346,25 +363,34 @@ class _Ascent:
     def matrix(self, neurons: Neurons) -> Tensor:
         return torch.cat([self.values[node.name].detach() for node in neurons.nodes], 1)
 
-    def ascend(self, step: int) -> None:
+    def ascend(self, step: int, lower: Tensor) -> None:
+        """One step up the gradient from bounds [R]; no longer than what, were the bound linear, would take a row to its
+        goal: parameters that come from a parent are near their best already."""
         shrink = self._settings.decay ** (step - 1)
+        moves: dict[str, Tensor] = {}
+        promised = torch.zeros_like(lower, dtype=torch.float32)
         for name, values in self.values.items():
-            moved = self._moved(name, values, step)
-            if moved is not None:
-                rate, most = self._rates[name]
-                data = values.detach()
-                data.addcmul_(moved, rate, value=shrink).clamp_(min=0.0)
-                torch.minimum(data, most, out=data)
-        if self._mixed:
-            moved = self._moved("", self.weights, step)
-            if moved is not None:
-                self.weights.data.add_(moved, alpha=shrink * self._settings.weight_rate)
+            gradient = values.grad
+            if gradient is None:
+                continue
+            values.grad = None
+            rate, most = self._rates[name]
+            data = values.detach()
+            moved = torch.addcmul(data, self._direction(name, gradient, step), rate, value=shrink).clamp_(
+                min=0.0
+            )
+            moves[name] = torch.minimum(moved, most, out=moved).sub_(data)
+            promised += torch.linalg.vecdot(moves[name].abs(), gradient.abs())
+        wanted = (-OVERSHOOT * lower).clamp(min=LEAST_STEP).float()
+        share = (wanted / promised.clamp(min=1e-30)).clamp(max=1.0)[:, None]
+        for name, move in moves.items():
+            self.values[name].detach().addcmul_(move, share)
+        if self._mixed and self.weights.grad is not None:
+            gradient, self.weights.grad = self.weights.grad, None
+            direction = self._direction("", gradient, step)
+            self.weights.data.add_(direction, alpha=shrink * self._settings.weight_rate)
 
-    def _moved(self, name: str, values: Tensor, step: int) -> Tensor | None:
-        gradient = values.grad
-        if gradient is None:
-            return None
-        values.grad = None
+    def _direction(self, name: str, gradient: Tensor, step: int) -> Tensor:
         first, second = BETAS
         mean, square = self._moments[name]
         mean.lerp_(gradient, 1.0 - first)

@@ -7,6 +7,7 @@ the function wherever the constraint holds. Neurons that are not held keep their
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -99,16 +100,30 @@ class SplitStep:
         error = size * (gamma(len(self.x) + 16, ENGINE.unit) * INFLATION) + ENGINE.absolute(len(self.x))
         return carried, constant, error
 
-    def searched(self, rows: Tensor, state: Tensor, values: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """`through` for a search: differentiable in rows and values."""
-        carried, constant = _Searched.apply(rows, values, state, scale, self)  # type: ignore[no-untyped-call]
+    def searched(
+        self,
+        rows: Tensor,
+        state: Tensor,
+        values: Tensor,
+        scale: Tensor,
+        note: Callable[[Tensor], None] | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """`through` for a search: differentiable in rows and values. Once it is differentiated, `note` is told what
+        the free elements read, [R, m], at the point where the bound is reached."""
+        carried, constant = _Searched.apply(rows, values, state, scale, self, note)  # type: ignore[no-untyped-call]
         return carried, constant
 
 
 class _Searched(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, rows: Tensor, values: Tensor, state: Tensor, scale: Tensor, step: SplitStep
+        ctx: Any,
+        rows: Tensor,
+        values: Tensor,
+        state: Tensor,
+        scale: Tensor,
+        step: SplitStep,
+        note: Callable[[Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         sign = state.to(rows.dtype)
         held, piece = state != 0, sign.clamp(min=0)
@@ -122,22 +137,25 @@ class _Searched(torch.autograd.Function):
         each = torch.where(through_lower, lower * step.x - step.y, step.upper_intercept)
         constant = torch.linalg.vecdot(tail, each) - pull @ step.x
         ctx.save_for_backward(positive, lower, through_lower, sign, scale)
-        ctx.step = step
+        ctx.step, ctx.note = step, note
         return carried, constant
 
     @staticmethod
     def backward(
         ctx: Any, carried: Tensor, constant: Tensor
-    ) -> tuple[Tensor | None, Tensor, None, None, None]:
+    ) -> tuple[Tensor | None, Tensor, None, None, None, None]:
         positive, lower, through_lower, sign, scale = ctx.saved_tensors
         step = ctx.step
         tail, each = carried[:, step.free], constant[:, None]
+        # The rows' gradient is how far the minimiser is from the reference point.
         along = torch.addcmul(tail, each, step.x)
+        if ctx.note is not None:
+            ctx.note(along)
         of_values = torch.where(sign != 0, -sign * scale, positive) * along
         if not ctx.needs_input_grad[0]:
-            return None, of_values, None, None, None
+            return None, of_values, None, None, None, None
         of_rows = carried * step.slope
         below = torch.addcmul(lower * along, each, step.y, value=-1)
         above = torch.addcmul(tail * step.upper_slope, each, step.upper_intercept)
         of_rows[:, step.free] = torch.where(through_lower, below, above)
-        return of_rows, of_values, None, None, None
+        return of_rows, of_values, None, None, None, None

@@ -19,7 +19,7 @@ from torch import Tensor
 from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.protocol import Counterexample
-from boundscope.search.branching import babsr_scores, candidates, children, filtered
+from boundscope.search.branching import Candidates, candidates, children, filtered
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
@@ -27,9 +27,9 @@ REPORT_S = 0.4
 ACTIVE_CASES = 8  # whose contexts are held at a time
 JUDGED = 8  # minimisers a round
 LARGEST_STORED = 60000.0  # of a multiplier, in float16
-ROOT = BetaSettings(steps=30, alpha_rate=0.25)
-DOMAIN = BetaSettings(steps=12)
-LEAF = BetaSettings(steps=300, decay=0.99)
+ROOT = BetaSettings(steps=30, least_steps=30, alpha_rate=0.25)
+DOMAIN = BetaSettings()
+LEAF = BetaSettings(steps=400, least_steps=400, decay=0.99)
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class _Part:
 
     block: RowBlock
     lower: Tensor
-    found: Tensor  # candidates to split at, int64 [R, K]
+    found: Candidates
     points: Tensor  # minimisers of the worst, [k, n]
 
 
@@ -206,7 +206,10 @@ class _CaseSearch:
         clause = columns["clause"]
         np.subtract.at(self._domains, clause, 1)
         block = self._block_of(columns)
-        found = torch.from_numpy(columns["found"].astype(np.int64)).to(self._device)
+        found = Candidates(
+            torch.from_numpy(columns["found"].astype(np.int64)).to(self._device),
+            torch.from_numpy(columns["above"]).to(self._device),
+        )
         part = self._split_all(block, found, torch.from_numpy(lower).to(self._device))
         depth = columns["depth"].repeat(len(part.lower) // len(lower))
         return self._taken(part, depth + 1)
@@ -231,6 +234,7 @@ class _CaseSearch:
                 "value": Column(np.float16, (neurons,)),
                 "weight": Column(np.float32, (self._aims.width,)),
                 "found": Column(np.int32, (many,)),
+                "above": Column(np.float32, (many,)),
             },
             limit_bytes=max(1 << 20, self._task.memory_bytes // 2 // ACTIVE_CASES),
             folder=self._task.folder,
@@ -273,10 +277,10 @@ class _CaseSearch:
 
         return RowBlock(tensor("clause").long(), tensor("state"), tensor("value").float(), tensor("weight"))
 
-    def _split_all(self, block: RowBlock, found: Tensor, lower: Tensor) -> _Part:
+    def _split_all(self, block: RowBlock, found: Candidates, lower: Tensor) -> _Part:
         """Split domains and bound their children, chunk by chunk, over the ranks."""
         step = max(1, self._settings.chunk_rows // 2)
-        levels = self._levels(found)
+        levels = self._levels(found.column)
         many = 2**levels
         count = len(block) * many
         width = sum(info.size for info in self._task.engine.network.inputs)
@@ -289,7 +293,10 @@ class _CaseSearch:
                 torch.zeros(count, self._aims.width, device=self._device),
             ),
             torch.zeros(count, dtype=torch.float64, device=self._device),
-            torch.zeros(count, found.shape[1], dtype=torch.int64, device=self._device),
+            Candidates(
+                torch.zeros(count, found.column.shape[1], dtype=torch.int64, device=self._device),
+                torch.zeros(count, found.column.shape[1], device=self._device),
+            ),
             torch.zeros(len(chunks), width, dtype=torch.float64, device=self._device),
         )
 
@@ -298,11 +305,12 @@ class _CaseSearch:
                 if not self._all.mine(number):
                     continue
                 rows = torch.arange(chunk.start, chunk.stop, device=self._device)
-                part = self._split(block.of_rows(rows), found[chunk], lower[chunk], levels)
+                part = self._split(block.of_rows(rows), found.of_rows(chunk), lower[chunk], levels)
                 to = slice(chunk.start * many, chunk.stop * many)
                 whole.block.states[to], whole.block.values[to] = part.block.states, part.block.values
                 whole.block.weights[to] = part.block.weights
-                whole.lower[to], whole.found[to] = part.lower, part.found
+                whole.lower[to] = part.lower
+                whole.found.column[to], whole.found.above[to] = part.found.column, part.found.above
                 whole.points[number] = part.points[0]
 
         self._all.agreed(work)
@@ -311,7 +319,8 @@ class _CaseSearch:
             whole.block.values,
             whole.block.weights,
             whole.lower,
-            whole.found,
+            whole.found.column,
+            whole.found.above,
             whole.points,
         ):
             self._all.shared(tensor)
@@ -323,11 +332,12 @@ class _CaseSearch:
         full = int((found >= 0).all(0).sum())
         return max(1, min(wanted, full))
 
-    def _split(self, block: RowBlock, found: Tensor, lower: Tensor, levels: int) -> _Part:
+    def _split(self, block: RowBlock, found: Candidates, lower: Tensor, levels: int) -> _Part:
         self._all.check()
-        order = filtered(self._search, block, found)
+        order = filtered(self._search, block, found, lower)
         for level in range(levels):
-            block = children(block, order[:, level].repeat_interleave(2**level))
+            column, above = (one[:, level].repeat_interleave(2**level) for one in (order.column, order.above))
+            block = children(self._neurons, block, column, above)
         better = self._search.search(block, self._settings.domain)
         return self._known(better, lower.repeat_interleave(2**levels))
 
@@ -335,9 +345,9 @@ class _CaseSearch:
         """Prove a block, and choose where to split its rows next."""
         proven = self._search.prove(block)
         lower = torch.fmax(proven.lower, parent)
-        scores = babsr_scores(self._neurons, proven.coefficients, block.states)
         many = min(self._settings.candidates, max(len(self._neurons), 1))
-        found = candidates(scores, many)
+        points = self._search.points(block)
+        found = candidates(self._neurons, block, proven.coefficients, points, many)
         worst = lower.argmin()
         return _Part(block, lower, found, self._minimiser(proven.at_inputs, worst)[None])
 
@@ -361,7 +371,7 @@ class _CaseSearch:
         progress.done += len(part.lower)
         progress.depth = max(progress.depth, int(depth.max(initial=0)))
         left = ~(part.lower > 0)
-        leaves = left & (part.found[:, 0] < 0)
+        leaves = left & (part.found.column[:, 0] < 0)
         if bool(leaves.any()):
             self._at_leaves(part, leaves)
             left = ~(part.lower > 0) & ~leaves
@@ -376,7 +386,8 @@ class _CaseSearch:
                 "state": block.states.cpu().numpy(),
                 "value": block.values.clamp(max=LARGEST_STORED).half().cpu().numpy(),
                 "weight": block.weights.cpu().numpy(),
-                "found": part.found[index].cpu().numpy().astype(np.int32),
+                "found": part.found.column[index].cpu().numpy().astype(np.int32),
+                "above": part.found.above[index].cpu().numpy(),
             },
             part.lower[index].cpu().numpy(),
         )

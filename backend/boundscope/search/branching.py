@@ -1,67 +1,117 @@
-"""Which neuron a domain is split at: BaBSR (Bunel et al. 2020, arXiv 1909.06588) ranks all of them by what one backward
-pass left, filtered smart branching (De Palma et al. 2021, arXiv 2104.06718) bounds the children of the best ones."""
+"""Which neuron a domain is split at.
+
+Two scores choose candidates from what one pass left, in the manner of BaBSR (Bunel et al. 2020, arXiv 1909.06588): what
+the relaxation of a neuron loses at the point where the bound is reached, and its intercept. Then the children of the
+candidates are bounded quickly, and the best split is taken (filtered smart branching, De Palma et al. 2021,
+arXiv 2104.06718).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from boundscope.bounds.beta import BetaSearch, Neurons, RowBlock
 
+BETTER_CHILD = 0.1  # what the better child's bound counts beside the worse one's
 
-def babsr_scores(neurons: Neurons, coefficients: Tensor, states: Tensor) -> Tensor:
-    """How much a split at each neuron may lift a row's bound, [R, M] at least 0; −1 where the neuron is held already.
+
+@dataclass(frozen=True)
+class Candidates:
+    """Where rows may be split: columns [R, K] int64, the best first, −1 where there are no more; and the coefficients
+    of the row above them, float32 [R, K]."""
+
+    column: Tensor
+    above: Tensor
+
+    def of_rows(self, index: Tensor | slice) -> Candidates:
+        return Candidates(self.column[index], self.above[index])
+
+
+def loss_scores(neurons: Neurons, block: RowBlock, coefficients: Tensor, points: Tensor) -> Tensor:
+    """What a row's bound loses to the relaxation of each neuron at the point where it is reached, [R, M] at least 0.
 
     Args:
-        coefficients: of rows above the neurons, [R, M].
-        states: int8 [R, M].
+        coefficients: of the rows above the neurons, [R, M].
+        points: what the neurons read there, [R, M].
     """
     lower, upper = neurons.lower.float(), neurons.upper.float()
-    slope = upper / (upper - lower)
-    intercept = -lower * slope
-    bias = neurons.reference.float()
-    negative = coefficients.clamp(max=0)
-    moved = torch.maximum(coefficients * bias * (slope - 1.0), coefficients * bias * slope)
-    score = (moved + negative * intercept).abs()
-    return torch.where(states == 0, score, -1.0)
+    inside = torch.minimum(torch.maximum(points, lower), upper)
+    above = (inside - lower) * (upper / (upper - lower))
+    value = inside.clamp(min=0)
+    loss = torch.where(
+        coefficients < 0, -coefficients * (above - value), coefficients * (value - block.values * inside)
+    )
+    return loss.clamp(min=0)
 
 
-def candidates(scores: Tensor, count: int) -> Tensor:
-    """The `count` best columns of each row, [R, count] int64, best first; −1 where a row has no more free neurons."""
-    best, index = scores.topk(min(count, scores.shape[1]), dim=1)
-    found = torch.where(best >= 0, index, -1)
-    if found.shape[1] < count:
-        found = torch.nn.functional.pad(found, (0, count - found.shape[1]), value=-1)
-    return found
+def intercept_scores(neurons: Neurons, coefficients: Tensor) -> Tensor:
+    """What the upper lines' intercepts take from each row, [R, M] at least 0."""
+    lower, upper = neurons.lower.float(), neurons.upper.float()
+    return coefficients.clamp(max=0) * (upper * lower / (upper - lower))
 
 
-def children(block: RowBlock, column: Tensor) -> RowBlock:
+def candidates(
+    neurons: Neurons, block: RowBlock, coefficients: Tensor, points: Tensor, count: int
+) -> Candidates:
+    """The free neurons that promise most by one score or the other, `count` of them, in turn."""
+    free = block.states == 0
+    scores = [
+        torch.where(free, loss_scores(neurons, block, coefficients, points), -1.0),
+        torch.where(free, intercept_scores(neurons, coefficients), -1.0),
+    ]
+    found = torch.full((len(block), count), -1, dtype=torch.int64, device=free.device)
+    for place in range(min(count, len(neurons))):
+        for score in scores[place % 2 :] + scores[: place % 2]:
+            best, column = score.max(1)
+            unused = found[:, place] < 0
+            found[:, place] = torch.where(unused & (best >= 0), column, found[:, place])
+        chosen = found[:, place].clamp(min=0)[:, None]
+        for score in scores:
+            score.scatter_(1, chosen, torch.where(found[:, place, None] >= 0, -1.0, score.gather(1, chosen)))
+    above = coefficients.gather(1, found.clamp(min=0)) if len(neurons) else torch.zeros(found.shape)
+    return Candidates(found, above)
+
+
+def children(neurons: Neurons, block: RowBlock, column: Tensor, above: Tensor | None = None) -> RowBlock:
     """Both children of each row when it is split at `column` [R]: rows 2r (side −1) and 2r + 1 (side +1). Slopes and
-    multipliers are the parent's, and the new multiplier is 0."""
+    multipliers are the parent's.
+
+    The new multiplier is 0, or, with the coefficients `above` the neurons [R], what makes the parent's lower line of
+    the piece, so that a child's bound begins with its parent's.
+    """
     count = len(block)
     parents = torch.arange(2 * count, device=column.device) // 2
     both = block.of_rows(parents)
     side = torch.tensor([-1, 1], dtype=torch.int8, device=column.device).repeat(count)
     rows = torch.arange(2 * count, device=column.device)
-    both.states[rows, column[parents]] = side
-    both.values[rows, column[parents]] = 0.0
+    chosen = column[parents]
+    start = torch.zeros(2 * count, device=column.device)
+    if above is not None:
+        slope = both.values[rows, chosen]
+        tilt = torch.where(side > 0, 1.0 - slope, slope)
+        start = above.clamp(min=0)[parents] * tilt / neurons.scales.float()[chosen]
+    both.states[rows, chosen] = side
+    both.values[rows, chosen] = start
     return both
 
 
-def filtered(search: BetaSearch, block: RowBlock, found: Tensor) -> Tensor:
-    """The candidates [R, K] in the order of what bounds of their children promise, the best first.
+def filtered(search: BetaSearch, block: RowBlock, found: Candidates, lower: Tensor) -> Candidates:
+    """The candidates in the order of what bounds of their children promise, the best first; `lower` are the rows' own.
 
     A split is as good as its worse child, and of equal ones as its better child.
     """
-    count, many = found.shape
+    count, many = found.column.shape
     if many == 1 or not count:
         return found
-    rows = torch.arange(count, device=found.device).repeat_interleave(many)
-    columns = found.flatten()
+    rows = torch.arange(count, device=lower.device).repeat_interleave(many)
+    columns = found.column.flatten()
     valid = columns >= 0
-    both = children(block.of_rows(rows[valid]), columns[valid])
-    bounds = search.estimate(both).reshape(-1, 2).clamp(max=0.0)
-    worth = torch.full((count * many,), -torch.inf, dtype=torch.float64, device=found.device)
-    worth[valid] = bounds.min(1).values + 1e-2 * bounds.max(1).values
+    both = children(search.neurons, block.of_rows(rows[valid]), columns[valid])
+    bounds = torch.maximum(search.estimate(both).reshape(-1, 2), lower[rows[valid], None]).clamp(max=0.0)
+    worth = torch.full((count * many,), -torch.inf, dtype=torch.float64, device=lower.device)
+    worth[valid] = bounds.min(1).values + BETTER_CHILD * bounds.max(1).values
     order = worth.reshape(count, many).argsort(dim=1, descending=True, stable=True)
-    return found.gather(1, order)
+    return Candidates(found.column.gather(1, order), found.above.gather(1, order))

@@ -179,10 +179,11 @@ def test_another_runs_results_are_left_alone(boundscope: Command, bench: Path, t
     import fcntl
 
     foreign = tmp_path / "foreign.csv"
-    foreign.write_text("a,b\n1,2\n")
-    done = boundscope("verify", "--instances", bench, "--results", foreign)
-    assert (done.returncode, foreign.read_text()) == (2, "a,b\n1,2\n")
-    assert "is not a file of results" in done.stderr
+    for text in ("a,b\n1,2\n3", "a note without an end of line"):
+        foreign.write_text(text)
+        done = boundscope("verify", "--instances", bench, "--results", foreign)
+        assert (done.returncode, foreign.read_text()) == (2, text)
+        assert "is not a file of results" in done.stderr
     with (tmp_path / "busy.csv").open("w") as busy:
         fcntl.flock(busy, fcntl.LOCK_EX)
         done = boundscope("verify", "--instances", bench, "--results", tmp_path / "busy.csv")

@@ -20,6 +20,8 @@ from boundscope.cli.interrupt import Stop, Suspension, stop_on_signal, suspend_o
 from boundscope.cli.output import complain
 from boundscope.cli.progress import ProgressLine
 from boundscope.cli.recorder import Recorder
+from boundscope.cli.verify import prepare_outputs
+from boundscope.cli.verify import read_job as read_one
 from boundscope.command import instances_command
 from boundscope.errors import CancelledError, UsageError
 from boundscope.instances import InstanceLine, benchmark_name, files_of, instances_job, read_instances
@@ -33,9 +35,9 @@ from boundscope.protocol import (
     JobInfo,
     JobState,
     Progress,
+    PropertyFile,
     StateChanged,
     Tally,
-    VerifyJob,
     instances_result,
 )
 from boundscope.worker.files import InstancesFiles
@@ -57,6 +59,9 @@ def run(arguments: argparse.Namespace) -> int:
     for name, option in _NAMES.items():
         if getattr(arguments, name) is not None:
             raise UsageError(f"--instances FILE is for many networks and properties; leave {option} out")
+    if arguments.threads is not None and arguments.threads < 1:
+        raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
+    prepare_outputs(arguments)
     lines = read_instances(arguments.instances)
     job = read_job(arguments, lines)
     path = arguments.results or Path(f"{job.name}_results.csv")
@@ -77,10 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 def read_job(arguments: argparse.Namespace, lines: Sequence[InstanceLine]) -> InstancesJob:
     """The job that file and options describe, with its files hashed and its capabilities checked."""
-    from boundscope.cli.verify import read_job as read_one
-
     arguments.network, arguments.property = lines[0].network, lines[0].property
-    verify: VerifyJob = read_one(arguments)
+    verify = read_one(arguments)
     networks, properties = files_of(lines)
     refs: dict[Path, FileRef] = {path: inputs.describe_network(path) for path in networks}
     refs |= {path: inputs.describe(path, "PROPERTY") for path in properties}
@@ -92,10 +95,13 @@ def read_job(arguments: argparse.Namespace, lines: Sequence[InstanceLine]) -> In
 
 def instances_of(lines: Sequence[InstanceLine], job: InstancesJob) -> list[Instance]:
     """Each line with its time limit and the fingerprint that its row must have."""
-    return [
-        Instance(line, job.instances[number].timeout_s, fingerprint(job.verify_job(number)))
-        for number, line in enumerate(lines)
-    ]
+    found = []
+    for number, line in enumerate(lines):
+        one = job.verify_job(number)
+        assert isinstance(one.property, PropertyFile)
+        names = one.network.name, one.property.file.name
+        found.append(Instance(line, *names, timeout_s=one.timeout_s, fingerprint=fingerprint(one)))
+    return found
 
 
 class _Begin:

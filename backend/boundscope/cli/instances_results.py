@@ -59,9 +59,11 @@ def _content(ref: FileRef) -> str:
 
 @dataclass(frozen=True)
 class Instance:
-    """A line of the instances file with the fingerprint of its row."""
+    """A line of the instances file with the names of its files in the job, and the fingerprint of its row."""
 
     line: InstanceLine
+    network: str
+    property: str
     timeout_s: float
     fingerprint: str
 
@@ -88,6 +90,12 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
 
     def _read(self) -> None:
         data = self._file.read()
+        head = _encoded(COLUMNS)
+        if not data.startswith(head) and not head.startswith(data):
+            raise UsageError(
+                f"{self.path} is not a file of results, whose columns are {', '.join(COLUMNS)}; "
+                "give --results another file"
+            )
         whole = data[: data.rfind(b"\n") + 1]
         self._file.seek(len(whole))
         self._file.truncate()
@@ -96,13 +104,8 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
             return
         try:
             rows = list(csv.reader(io.StringIO(whole.decode("utf-8"))))
-        except (UnicodeDecodeError, csv.Error):
-            rows = [[]]
-        if tuple(rows[0]) != COLUMNS:
-            raise UsageError(
-                f"{self.path} is not a file of results, whose columns are {', '.join(COLUMNS)}; "
-                "give --results another file"
-            )
+        except (UnicodeDecodeError, csv.Error) as error:
+            raise UsageError(f"{self.path} cannot be read ({error}); give --results another file") from None
         waiting: dict[tuple[str, str], list[int]] = {}
         for place, instance in enumerate(self._instances):
             waiting.setdefault((instance.line.onnx, instance.line.vnnlib), []).append(place)
@@ -117,7 +120,9 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
         places = waiting.get((row["onnx"], row["vnnlib"]))
         if not places:
             return  # of an instance that this run does not have
-        place = places.pop(0)
+        own = [each for each in places if self._instances[each].fingerprint == row["fingerprint"]]
+        place = (own or places)[0]
+        places.remove(place)
         instance = self._instances[place]
         if row["fingerprint"] != instance.fingerprint:
             raise UsageError(
@@ -127,8 +132,8 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
         try:
             self.done[place] = InstanceResult(
                 number=place,
-                network=instance.line.network.name,
-                property=instance.line.property.name,
+                network=instance.network,
+                property=instance.property,
                 verdict=Verdict(row["verdict"]),
                 reason=row["reason"],
                 seconds=float(row["time [s]"]),
@@ -177,9 +182,7 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
         return path
 
     def _write(self, cells: Iterable[str]) -> None:
-        buffer = io.StringIO()
-        csv.writer(buffer, lineterminator="\n").writerow(cells)
-        self._file.write(buffer.getvalue().encode())
+        self._file.write(_encoded(cells))
         self._file.flush()
         os.fsync(self._file.fileno())
 
@@ -187,6 +190,12 @@ class ResultsFile(AbstractContextManager["ResultsFile"]):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._file.close()
+
+
+def _encoded(cells: Iterable[str]) -> bytes:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="\n").writerow(cells)
+    return buffer.getvalue().encode()
 
 
 def _locked(path: Path) -> BinaryIO:

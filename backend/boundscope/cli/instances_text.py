@@ -30,8 +30,10 @@ def row_text(row: InstanceResult, done: int, total: int, counterexample: Path | 
         f"{done:>{width}}/{total}  {row.verdict.value.replace('_', ' '):<13}  {seconds_text(row.seconds):>12}  "
         f"{row.network} · {row.property}"
     )
-    if row.verdict is Verdict.VERIFIED and row.margin is not None:
-        return f"{text}  margin at least {number_text(row.margin)}"
+    if row.verdict is Verdict.VERIFIED:
+        # Of a search that split, the margin that is known is the root's, which proves nothing by itself.
+        proven = row.margin is not None and row.margin > 0
+        return f"{text}  margin at least {number_text(row.margin)}" if proven else text
     if row.verdict is Verdict.VIOLATED:
         return text if counterexample is None else f"{text}  {counterexample}"
     return f"{text}  {one_line(row.reason)}"

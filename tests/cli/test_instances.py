@@ -98,7 +98,10 @@ def test_a_benchmark_to_its_end_and_again(boundscope: Command, bench: Path, tmp_
     (work / "small_results.csv").write_text("".join(torn[:-1]) + torn[-1][:30])
     with bench.open("a") as file:
         file.write("net.onnx,proven.vnnlib,59\n")
-    again = boundscope("verify", "--instances", bench)
+    again = boundscope("verify", "--instances", bench, "--report", "report")
+    page = (work / "report" / "report.html").read_text()
+    assert "3 of 4 solved" in page
+    assert page.count("proven.vnnlib") >= 2
     assert again.stdout.splitlines()[0] == "2 of 4 instances are in small_results.csv already"
     assert [line.split()[:2] for line in again.stdout.splitlines()[1:3]] == [
         ["3/4", "error"],

@@ -12,6 +12,7 @@ from boundscope.daemon import overtime
 from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.errors import CancelledError, UsageError
 from boundscope.instances import InstanceLine, files_of, instances_job
+from boundscope.monitor import Monitor
 from boundscope.protocol import (
     Event,
     FileRef,
@@ -19,6 +20,7 @@ from boundscope.protocol import (
     InstancesJob,
     InstanceStarted,
     JobState,
+    LayerBounds,
     LogLine,
     MemorySample,
     Progress,
@@ -28,6 +30,7 @@ from boundscope.protocol import (
     VerifyJob,
 )
 from boundscope.worker.files import InstancesFiles
+from boundscope.worker.instances import InstanceMonitor
 from boundscope.worker.local import run_local
 from daemon.small_files import write_network, write_property
 from daemon.support import environment, wait_until_ended
@@ -150,6 +153,31 @@ def test_time_limits_are_the_instances_own_and_progress_counts(bench):
     assert all(event.text.startswith("net.onnx · ") for event in heard if isinstance(event, LogLine))
     samples = [event.elapsed_s for event in heard if isinstance(event, MemorySample)]
     assert samples == sorted(samples)
+
+
+def test_an_instance_lives_by_the_clock_of_the_whole():
+    """A pause of the whole does not eat an instance's time, a wish to stop reaches it, and of what it says only what
+    belongs to the whole goes on, at the time of the whole."""
+    heard: list[Event] = []
+    outer = Monitor(heard.append)
+    inner = InstanceMonitor(outer, 10.0, "net · p", 3, 7)
+    outer.leave_out(100.0)
+    assert 100 < inner.remaining_s <= 110
+    inner.check()
+    inner.emit(
+        LayerBounds(case=0, node="n", op="Relu", size=1, lower_min=0, upper_max=1, width_mean=1, width_max=1)
+    )
+    inner.emit(Progress(stage="bounds", done=50, total=60))
+    inner.started = outer.started + 5.0
+    inner.emit(MemorySample(elapsed_s=1.0, by_category={}, resident_bytes=1))
+    inner.log("a word")
+    progress, memory, line = heard
+    assert (progress.stage, progress.done, progress.total) == ("net · p: bounds", 3, 7)
+    assert memory.elapsed_s == 6.0
+    assert line.text == "net · p: a word"
+    outer.cancel()
+    with pytest.raises(CancelledError):
+        inner.check()
 
 
 def test_cancel(bench):

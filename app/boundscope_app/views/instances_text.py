@@ -23,7 +23,7 @@ COLUMNS = ("No.", "Network", "Property", "Verdict", "Time", "Margin ≥", "Margi
 NUMBER, NETWORK, PROPERTY, VERDICT, TIME, MARGIN, REACHED, REASON = range(len(COLUMNS))
 WORDS = frozenset({NETWORK, PROPERTY, VERDICT, REASON})
 TIPS = (
-    "The line of the instances file, counted from 1",
+    "The place in the instances file, counted from 1",
     "The ONNX file",
     "The VNN-LIB file",
     "What was found",

@@ -45,7 +45,7 @@ _TABLE_TITLES = {
     "deployed": "What is proven beside what was observed",
 }
 _PICTURE_TITLES = {"verdict": "Verdict", "bound_gap": "Bound gap", "memory": "Memory", "layers": "Layers"}
-_NOT_ON_THE_PAGE = ("verdict", "log", "layers")  # the page says these in text and tables of its own
+_NOT_ON_THE_PAGE = ("verdict", "log", "layers", "instances")  # the page says these in text and tables of its own
 
 
 def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:

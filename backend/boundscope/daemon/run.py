@@ -19,6 +19,7 @@ import msgspec
 from boundscope.daemon.instances import InstanceWatch
 from boundscope.daemon.jobspec import LOG_NAME, REPORT_NAME, JobSpec, Kind, write_spec
 from boundscope.daemon.overtime import Overtime
+from boundscope.daemon.pause import Pause
 from boundscope.daemon.postmortem import Doom, Outcome, Witness, judge
 from boundscope.daemon.processes import (
     ProcessMark,
@@ -55,9 +56,6 @@ JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold 
 TERMINATE_AFTER_S = 1.2  # from the wish to cancel to SIGTERM
 KILL_AFTER_S = 5.0  # from the wish to cancel to SIGKILL
 UNKILLABLE_S = 10.0  # for a killed rank that hangs inside the kernel; the job is not kept waiting longer
-STILL_LOOK_S = 0.25  # between two looks at a rank that does not say whether it stands
-STILL_CPU_S = 0.05  # in that time, by a rank that only waits for another one
-SPINNING_S = 5.0  # after a rank has come to stand, those that still turn are taken to wait for it in a busy loop (NCCL)
 SETTLE_S = 0.25  # from the launcher's end to the judgement, for what is still on the wire
 
 _decode = msgspec.msgpack.Decoder(FromWorker).decode
@@ -74,10 +72,6 @@ class _Rank:
     cpu_s: float = 0.0
     looked_s: float = 0.0
     computed_s: float = 0.0
-    paused: bool = False  # has heard of the pause
-    standing: bool = False  # says that it stands
-    still: bool = False  # does not compute
-    still_cpu_s: float = 0.0
 
 
 @dataclass
@@ -103,10 +97,7 @@ class JobRun:
     _exited_s: float | None = None
     _cancelled_s: float | None = None
     _commanded_s: float = 0.0
-    _paused: bool = False
-    _asked_s: float = 0.0
-    _still_looked_s: float = 0.0
-    _stood_s: float | None = None
+    _pause: Pause = field(default_factory=Pause)
     _stage: int = 0
     _start_cpu_s: float = 0.0
     _oom_kills: int | None = None
@@ -170,11 +161,11 @@ class JobRun:
                 self.remember(mark)
             if self.cancelling:
                 self.send(peer, _encode(WorkerCommand(command="cancel")))
-            if self._paused:
+            if self._pause.wanted:
                 self.send(peer, _encode(WorkerCommand(command="pause")))
             return
         rank.peer, rank.heard_s = peer, now
-        rank.paused, rank.standing = hello.paused, hello.standing
+        self._pause.hear(hello.rank, hello)
         rank.acknowledged = -1  # an acknowledgement may have been lost: say it again
 
     def _hear_event(self, rank: _Rank, message: WorkerEvent) -> None:
@@ -242,46 +233,31 @@ class JobRun:
 
     def pause(self) -> None:
         """Ask the ranks to stand still at their next step; `standing` says when they do."""
-        if not self._paused:
-            self._paused, self._stood_s = True, None
+        if not self._pause.wanted:
             self._overtime.hold(time.monotonic())
-            self._ask_pause(self._ranks.values())
+            self._want_pause(True)
 
     def go_on(self) -> None:
         """End a pause."""
-        if self._paused:
-            self._paused = False
+        if self._pause.wanted:
             now = time.monotonic()
             self._forgive_own_pause(now)  # before that of the job is over: no time is forgiven twice
             self._overtime.go_on(now)
-            self._ask_pause(self._ranks.values())
+            self._want_pause(False)
 
     @property
     def standing(self) -> bool:
-        """Whether the job pauses and nothing of it computes: ranks stand, or wait for one that does."""
-        ranks = self._ranks.values()
-        if not self._paused or not self.joined or self._stood_s is None:
-            return False
-        spinning = time.monotonic() - self._stood_s > SPINNING_S
-        return all(rank.standing or rank.still or spinning for rank in ranks)
+        """Whether the job pauses and nothing of it computes."""
+        return self.joined and self._pause.standing
 
-    def _ask_pause(self, ranks: Iterable[_Rank]) -> None:
-        self._asked_s = time.monotonic()
-        self._command("pause" if self._paused else "continue", ranks)
+    def _want_pause(self, wanted: bool) -> None:
+        self._pause.want(wanted)
+        self._command(self._pause.command, self._ranks.values())
 
     def _watch_pause(self, now: float) -> None:
-        """Repeat what a rank has not heard, and look whether those that do not stand compute."""
-        if now - self._asked_s > 0.5:
-            self._ask_pause([rank for rank in self._ranks.values() if rank.paused is not self._paused])
-        if not self._paused or self.standing or now - self._still_looked_s < STILL_LOOK_S:
-            return
-        self._still_looked_s = now
-        if self._stood_s is None and any(rank.standing for rank in self._ranks.values()):
-            self._stood_s = now
-        for rank in self._ranks.values():
-            used = cpu_seconds([rank.mark.pid]) if rank.mark is not None and not rank.standing else 0.0
-            rank.still = 0.0 <= used - rank.still_cpu_s < STILL_CPU_S
-            rank.still_cpu_s = used
+        unheard = [self._ranks[number] for number in self._pause.unheard(now)]
+        self._command(self._pause.command, unheard)
+        self._pause.look({number: rank.mark for number, rank in self._ranks.items()}, now)
 
     def _escalate(self, now: float) -> None:
         if self._cancelled_s is None:
@@ -346,6 +322,7 @@ class JobRun:
     def _start_again(self, watch: InstanceWatch) -> None:
         self.spec = msgspec.structs.replace(self.spec, first=watch.next, tally=watch.tally)
         self.witness, self._ranks = Witness(), {}
+        self._pause.forget()
         self._exited_s, self._start_cpu_s = None, 0.0
         (self.folder / REPORT_NAME).unlink(missing_ok=True)
         self.start()

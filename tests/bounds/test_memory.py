@@ -243,6 +243,6 @@ def test_a_large_weight_has_no_second_copy(tmp_path: Path, method: Method) -> No
 
     whole = Run(network, alpha=AlphaSettings(steps=2))
     use = whole.engine.weights.use
-    whole.engine.weights.use = lambda names, dtype=None, stored=(): use(names, dtype)  # type: ignore[method-assign]
+    whole.engine.weights.use = lambda names, dtype=None, *_: use(names, dtype)  # type: ignore[method-assign]
     assert whole.bounds(method)[1] == pytest.approx(margin, rel=1e-9)
     assert whole.ledger.sample(0.0).by_category["weights"] >= stored + 8 * network.constants["W2"].size

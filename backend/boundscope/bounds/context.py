@@ -210,9 +210,11 @@ class BoxContext:
         """The node with its constants lent for the time of the `with`: in `dtype`, by default float64, or large ones
         as stored where its rule converts them itself."""
         names = tuple(name for name in node.inputs if name in self.network.constants)
-        stored = [node.inputs[index] for index in self.rule(node).as_stored]
+        rule = self.rule(node)
+        stored = [node.inputs[index] for index in rule.as_stored]
+        sparse = [node.inputs[index] for index in rule.as_sparse if node.inputs[index] not in self.subnormal]
         facts = self.facts.get(node.name) if self._parts_fit else None
-        with self.weights.use(names, dtype, stored) as lent:
+        with self.weights.use(names, dtype, stored, sparse) as lent:
             kept = None
             if facts is not None:
                 # Parts of a weight as stored serve passes of every dtype.
@@ -503,7 +505,7 @@ class BoxContext:
 
 def _multiples(values: Tensor, unit: float) -> bool:
     """Whether all values are multiples of a power of two, not too large to tell."""
-    scaled = values / unit
+    scaled = (values._values() if values.is_sparse else values) / unit
     return bool((scaled == scaled.round()).all()) and bool(torch.isfinite(scaled).all())
 
 

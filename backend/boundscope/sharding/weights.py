@@ -17,6 +17,9 @@ from boundscope.sharding.ranks import RankGroup
 
 # A constant of fewer elements is kept in every dtype that is asked for; conversion would cost more than it saves.
 LARGE_ELEMENTS = 1 << 18
+SPARSE_SHARE = (
+    1 / 64
+)  # a large matrix with a smaller part of elements that are not zero is lent as these alone
 
 
 class Ledger(Protocol):
@@ -31,15 +34,42 @@ class WeightStore:
 
     collective = False
 
+    def __init__(self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device) -> None:
+        self._constants = constants
+        self._ledger = ledger
+        self._device = device
+        self._sparse: dict[tuple[str, torch.dtype], Tensor | None] = {}
+
     @contextmanager
     def use(
-        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+        self,
+        names: tuple[str, ...],
+        dtype: torch.dtype | None = None,
+        stored: Collection[str] = (),
+        sparse: Collection[str] = (),
     ) -> Iterator[dict[str, Tensor]]:
         """Lend constants, the floating ones in `dtype` (None: the engine's).
 
-        Large ones among `stored` come in the file's own dtype where `dtype` is wider and so holds the same values.
+        Large ones among `stored` come in the file's own dtype where `dtype` is wider and so holds the same values;
+        large matrices among `sparse` that are nearly all zero as torch's COO tensors, coalesced, in `dtype`.
         """
         raise NotImplementedError
+
+    def sparse(self, name: str, dtype: torch.dtype) -> Tensor | None:
+        """The elements of a large matrix that are not zero, where they are few: the same on every rank."""
+        if (name, dtype) not in self._sparse:
+            array, found = self._constants[name], None
+            if array.dtype.kind == "f" and array.ndim == 2 and array.size >= LARGE_ELEMENTS:
+                rows, columns = np.nonzero(array)
+                if len(rows) <= SPARSE_SHARE * array.size:
+                    index = torch.from_numpy(np.stack([rows, columns]))
+                    values = torch.from_numpy(array[rows, columns]).to(dtype)
+                    coo = torch.sparse_coo_tensor(
+                        index, values, array.shape, device=self._device, check_invariants=False
+                    )
+                    found = coo.coalesce()
+            self._sparse[name, dtype] = found
+        return self._sparse[name, dtype]
 
 
 def _own(array: NDArray[Any]) -> Tensor:
@@ -61,7 +91,7 @@ class WholeWeights(WeightStore):
     def __init__(
         self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device, dtype: torch.dtype
     ) -> None:
-        self._ledger = ledger
+        super().__init__(constants, ledger, device)
         self._dtype = dtype
         self._stored = {
             name: ledger.hold(_own(array).to(device), "weights") for name, array in constants.items()
@@ -70,10 +100,18 @@ class WholeWeights(WeightStore):
 
     @contextmanager
     def use(
-        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+        self,
+        names: tuple[str, ...],
+        dtype: torch.dtype | None = None,
+        stored: Collection[str] = (),
+        sparse: Collection[str] = (),
     ) -> Iterator[dict[str, Tensor]]:
         wanted = dtype or self._dtype
-        yield {name: self._in(name, wanted, name in stored) for name in names}
+        lent = {}
+        for name in names:
+            few = self.sparse(name, wanted) if name in sparse else None
+            lent[name] = self._in(name, wanted, name in stored) if few is None else few
+        yield lent
 
     def _in(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
         own = self._stored[name]
@@ -105,7 +143,7 @@ class RowShardedWeights(WeightStore):
         ranks: RankGroup,
         whole_below: int = 4096,
     ) -> None:
-        self._ledger = ledger
+        super().__init__(constants, ledger, device)
         self._ranks = ranks
         self._dtype = dtype
         self._shapes = {name: tuple(array.shape) for name, array in constants.items()}
@@ -136,12 +174,19 @@ class RowShardedWeights(WeightStore):
 
     @contextmanager
     def use(
-        self, names: tuple[str, ...], dtype: torch.dtype | None = None, stored: Collection[str] = ()
+        self,
+        names: tuple[str, ...],
+        dtype: torch.dtype | None = None,
+        stored: Collection[str] = (),
+        sparse: Collection[str] = (),
     ) -> Iterator[dict[str, Tensor]]:
         wanted = dtype or self._dtype
         lent = {}
         for name in names:
-            if name in self._whole:
+            few = self.sparse(name, wanted) if name in sparse else None
+            if few is not None:
+                lent[name] = few
+            elif name in self._whole:
                 whole = self._whole[name]
                 lent[name] = whole.to(wanted) if whole.is_floating_point() else whole
             else:

@@ -92,6 +92,7 @@ class Rule(Generic[Op]):
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
         as_stored: input positions whose constants the rule also takes in another dtype than the rest, and converts as
             it goes: large weights, of which a second copy would be felt.
+        as_sparse: input positions whose constants may also come as COO tensors.
     """
 
     exact: bool = False
@@ -106,6 +107,7 @@ class Rule(Generic[Op]):
     final: bool = False
     limits: tuple[float, float] | None = None
     as_stored: tuple[int, ...] = ()
+    as_sparse: tuple[int, ...] = ()
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Op]:
         """The rule for a node with these inputs perturbed: this one, or another that it stands for."""

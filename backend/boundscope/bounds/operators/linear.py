@@ -29,6 +29,7 @@ INNER_BLOCK = 512
 LONGEST_SUM = 768  # taken in one piece
 CONVERTED_ELEMENTS = 1 << 18  # of a weight in another dtype than the rows, converted at a time
 FEW_ROWS = 64
+SPARSE_PRODUCTS = 1 << 20  # of rows and elements of a sparse matrix, held at a time
 
 
 def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -86,6 +87,18 @@ def product(rows: Tensor, weight: Tensor) -> Tensor:
 def absolute_product(rows: Tensor, weight: Tensor) -> Tensor:
     """rows @ |weight|ᵀ without a second copy of a large weight [out, in]."""
     return _joined([rows @ part.abs().to(rows.dtype).T for part in _output_blocks(weight)])
+
+
+def sparse_product(rows: Tensor, matrix: Tensor) -> Tensor:
+    """rows @ matrix for rows [..., in] and a coalesced COO matrix [in, out], which may be a transposed one."""
+    (taken, put), values = matrix._indices(), matrix._values()
+    flat = rows.reshape(-1, rows.shape[-1])
+    step = max(1, SPARSE_PRODUCTS // max(1, len(values)))
+    parts = [
+        part.new_zeros(len(part), matrix.shape[1]).index_add(1, put, part.index_select(1, taken) * values)
+        for part in torch.split(flat, step)
+    ]
+    return _joined(parts, dim=0).reshape(*rows.shape[:-1], matrix.shape[1])
 
 
 def both_products(rows: Tensor, others: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -238,6 +251,7 @@ class MatMulRule(Rule[MatMul]):
 
     mixing = True
     as_stored = (0, 1)
+    as_sparse = (0, 1)
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Any]:
         return _PRODUCT if all(perturbed) else self
@@ -246,6 +260,11 @@ class MatMulRule(Rule[MatMul]):
         left, right = view.constant(0), view.constant(1)
         constant = left if left is not None else right
         assert constant is not None
+        if constant.is_sparse:
+            few = constant.abs() if absolute else constant
+            if left is None or x.dim() == 1:
+                return sparse_product(x, few if left is None else few.t())
+            return sparse_product(x.mT, few.t()).mT
 
         def part_of(part: Tensor) -> Tensor:
             part = (part.abs() if absolute else part).to(x.dtype)
@@ -290,6 +309,11 @@ class MatMulRule(Rule[MatMul]):
         constant = view.constant(1 - index)
         assert constant is not None
         count = coefficients.shape[0]
+        if constant.is_sparse:
+            if index == 0 or len(shape) == 1:
+                carried = sparse_product(coefficients, constant.t() if index == 0 else constant)
+                return (carried, None) if index == 0 else (None, carried)
+            return (None, sparse_product(coefficients.mT, constant).mT)
         # Vectors become matrices of one row or column, so that one formula serves all ranks of operands.
         x_is_vector, constant_is_vector = len(shape) == 1, constant.dim() == 1
         if index == 0:

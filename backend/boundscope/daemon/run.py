@@ -53,8 +53,8 @@ SILENT_S = 8.0  # a rank says hello every second; unheard of for so long, it is 
 HANGING_S = 15.0  # and given up when it has not computed either for so long
 JOIN_S = 25.0  # from the start to the hello of the last rank
 JOIN_BUSY_S = 120.0  # the same while the processes are visibly at work (a cold disk under `import torch`)
-TERMINATE_AFTER_S = 1.2  # from the wish to cancel to SIGTERM
-KILL_AFTER_S = 5.0  # from the wish to cancel to SIGKILL
+TERMINATE_AFTER_S = 1.0  # from the wish to cancel to SIGTERM
+KILL_AFTER_S = 1.7  # from the wish to cancel to SIGKILL
 UNKILLABLE_S = 10.0  # for a killed rank that hangs inside the kernel; the job is not kept waiting longer
 SETTLE_S = 0.25  # from the launcher's end to the judgement, for what is still on the wire
 

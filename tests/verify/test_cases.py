@@ -7,8 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from boundscope.protocol import Arithmetic, Method, Precision, Verdict
-from support.jobs import verify
+from boundscope import capabilities
+from boundscope.errors import UsageError
+from boundscope.monitor import Monitor
+from boundscope.protocol import (
+    Arithmetic,
+    Branching,
+    Method,
+    Precision,
+    PropertyFile,
+    Sharding,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
+from boundscope.sharding.ranks import RankGroup
+from boundscope.worker.files import JobFiles
+from boundscope.worker.verify import run_verify
+from support.jobs import ref, verify
 
 NAMES = {"sat": Verdict.VIOLATED, "unsat": Verdict.VERIFIED}
 
@@ -95,3 +111,61 @@ def test_both_arithmetics_of_absorption_are_told_apart(cases: Path) -> None:
         Verdict.VERIFIED,
         Verdict.UNKNOWN,
     )
+
+
+def completely(network: Path, prop: Path, branching: Branching, batch: int | None) -> VerifyResult:
+    job = VerifyJob(
+        network=ref(network),
+        property=PropertyFile(file=ref(prop)),
+        method=Method.COMPLETE,
+        branching=branching,
+        batch=batch,
+    )
+    return run_verify(job, JobFiles(network, prop), Monitor(timeout_s=20), RankGroup())
+
+
+@pytest.mark.parametrize("batch", [1, 7, None])
+@pytest.mark.parametrize("branching", list(Branching))
+def test_branch_and_bound_gives_every_case_its_answer(
+    cases: Path, branching: Branching, batch: int | None
+) -> None:
+    """The same whatever is split, and in whatever batches; what is touched by equality alone may stay open."""
+    for folder in sorted(path for path in cases.iterdir() if path.is_dir()):
+        for name, expected in json.loads((folder / "expected.json").read_text())["props"].items():
+            if expected["kind"] == "prism":
+                continue
+            result = completely(folder / "model.onnx", folder / name, branching, batch)
+            where = f"{folder.name}/{name}: {result.verdict}, {result.reason}"
+            if expected["kind"] == "error":
+                assert result.verdict is Verdict.ERROR, where
+                continue
+            allowed = {NAMES[expected["verdict"]]}
+            if expected.get("checked", {}).get("exact_slack") == "0":
+                allowed |= {Verdict.UNKNOWN, Verdict.TIMEOUT}
+            assert result.verdict in allowed, where
+
+
+def test_options_go_together_or_are_refused_by_name(cases: Path) -> None:
+    """Every combination of methods with what belongs to one of them runs, or names the option that does not fit."""
+    network, prop = cases / "BND-06/model.onnx", cases / "BND-06/prop.vnnlib"
+    for method in Method:
+        for branching in Branching:
+            for batch in (None, 3):
+                for ranks, sharding in ((1, Sharding.NONE), (1, Sharding.ROWS), (2, Sharding.NONE)):
+                    job = VerifyJob(
+                        network=ref(network),
+                        property=PropertyFile(file=ref(prop)),
+                        method=method,
+                        branching=branching,
+                        batch=batch,
+                        ranks=ranks,
+                        sharding=sharding,
+                    )
+                    try:
+                        capabilities.check(job)
+                    except UsageError as error:
+                        named = ("--branching", "--batch", "--ranks")
+                        assert any(word in str(error) for word in named)  # noqa: PT017 - a refusal is one of two ends
+                        continue
+                    result = run_verify(job, JobFiles(network, prop), Monitor(timeout_s=20), RankGroup())
+                    assert result.verdict is Verdict.VERIFIED, (job, result.reason)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from boundscope.bounds import BoundEngine
-from boundscope.errors import BoundError
+from boundscope.errors import BoundError, UnsupportedOperatorError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties import to_vnnlib
@@ -206,7 +206,7 @@ class Witnesses:
                 return True
             if bool((engine.margins(context, list(constraints), Method.IBP) > 0).any()):
                 return False
-        except BoundError:
+        except (BoundError, UnsupportedOperatorError):
             pass  # nothing is known yet
         if operations(self._network) > MOST_OPERATIONS:
             return False

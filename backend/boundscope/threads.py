@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 
-# The thread of a rank that runs inside this process. Where it had to be left behind, the process leaves by os._exit: the
-# interpreter's own way out would take libraries apart that the thread still runs in.
+# The thread of a rank that runs inside this process. Where it had to be left behind, the process leaves by os._exit:
+# the interpreter's own way out would take libraries apart that the thread still runs in.
 RANK_THREAD = "boundscope-rank"
 
 

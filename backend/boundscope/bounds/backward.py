@@ -573,4 +573,6 @@ class _Total:
         error = error * INFLATION
         bound = value - error
         infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
-        return torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
+        bound = torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
+        # A sum that overflowed says nothing, and must not pass for a bound above every goal.
+        return torch.where(bound == infinity, torch.nan, bound)

@@ -397,7 +397,8 @@ class BoxContext:
 
     def tighten(self, name: str, interval: Interval) -> None:
         """Intersect a tensor's interval with another sound one."""
-        self.intervals[name] = self.intervals[name].intersected(interval.require_finite(name), name)
+        both = self.intervals[name].intersected(interval.require_finite(name), name)
+        self.intervals[name] = both.require_finite(name)
         self._deviations.pop(name, None)
         self._hold(self.intervals[name])
 

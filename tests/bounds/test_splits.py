@@ -93,7 +93,7 @@ def test_without_splits_rows_are_bounded_as_by_crown_or_alpha_crown(folder: Path
     engine = engine_of(network)
     context = engine.context(box, Method.CROWN)
     neurons = Neurons.of(context)
-    clause = clause_of([1.0, -1.0, 0.0])
+    clause = clause_of([1.0, -1.0, 0.0], bound=10.0)  # far away, for a search ends where a row passes its goal
     block = RowBlock(
         torch.zeros(1, dtype=torch.int64),
         torch.zeros(1, len(neurons), dtype=torch.int8),
@@ -106,7 +106,7 @@ def test_without_splits_rows_are_bounded_as_by_crown_or_alpha_crown(folder: Path
     engine.alpha = AlphaSettings(steps=100)
     alpha = float(engine.margins(context, clause.constraints, Method.ALPHA_CROWN)[0])
     found = search.prove(search.search(block, BetaSettings(steps=100))).lower
-    assert float(found[0]) >= alpha - 2e-3 * abs(crown)
+    assert float(found[0]) >= alpha - 0.01
     assert float(found[0]) > crown
 
 

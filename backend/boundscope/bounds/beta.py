@@ -241,18 +241,22 @@ class BetaSearch:
     def _splits(self, states: dict[str, Tensor], values: dict[str, Tensor]) -> Splits:
         return Splits(states, values, self._scales)
 
+    def begin(self, block: RowBlock, *, keep: bool = False) -> BackwardPass:
+        """A pass that proves what it is asked of the rows' domains."""
+        neurons = self.neurons
+        splits = self._splits(neurons.apart(block.states), neurons.apart(block.values.double()))
+        return BackwardPass(self.context, splits=splits, keep=keep)
+
     def prove(self, block: RowBlock) -> Proven:
         """
         Raises:
             BoundError: a margin is NaN.
         """
-        neurons = self.neurons
-        splits = self._splits(neurons.apart(block.states), neurons.apart(block.values.double()))
-        one = BackwardPass(self.context, splits=splits, keep=True)
+        one = self.begin(block, keep=True)
         lower = self.aims.margin(one, block.which, block.weights)
         if bool(torch.isnan(lower).any()):
             raise BoundError("the margin of a part of the box is NaN")
-        return Proven(lower, neurons.together(one.at_nodes, len(block)), one.at_inputs)
+        return Proven(lower, self.neurons.together(one.at_nodes, len(block)), one.at_inputs)
 
     def estimate(self, block: RowBlock) -> Tensor:
         """Margins [R] as float32 computes them, which prove nothing."""
@@ -275,6 +279,8 @@ class BetaSearch:
                     self.context, splits=self._splits(ascent.states, ascent.values), search=True
                 )
                 lower = self.aims.margin(one, ascent.which, ascent.weights)
+                if not lower.requires_grad:  # nothing to search for
+                    return block
                 torch.autograd.backward(lower, torch.ones_like(lower))
                 del one
             seen = lower.detach()
@@ -361,6 +367,8 @@ class _Ascent:
         return one
 
     def matrix(self, neurons: Neurons) -> Tensor:
+        if not neurons.nodes:
+            return self.weights.new_zeros(len(self.which), 0)
         return torch.cat([self.values[node.name].detach() for node in neurons.nodes], 1)
 
     def ascend(self, step: int, lower: Tensor) -> None:

@@ -20,6 +20,7 @@ from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowB
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.protocol import Counterexample
 from boundscope.search.branching import Candidates, candidates, children, filtered
+from boundscope.search.leaf import solve_leaf
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
@@ -373,8 +374,11 @@ class _CaseSearch:
         left = ~(part.lower > 0)
         leaves = left & (part.found.column[:, 0] < 0)
         if bool(leaves.any()):
-            self._at_leaves(part, leaves)
-            left = ~(part.lower > 0) & ~leaves
+            at = leaves.nonzero().flatten()
+            counterexample = self._at_leaves(part.block.of_rows(at), part.lower[at])
+            if counterexample is not None:
+                return counterexample
+            left &= ~leaves
         index = left.nonzero().flatten()
         block = part.block.of_rows(index)
         clause = block.which.cpu().numpy().astype(np.int32)
@@ -402,24 +406,35 @@ class _CaseSearch:
             found = self._task.judge(self._number, points[:JUDGED].cpu().numpy())
         return self._task.ranks.of_rank_0(found)
 
-    def _at_leaves(self, part: _Part, leaves: Tensor) -> None:
-        """Domains whose neurons are all held: their network is linear, and a long search decides."""
-        index = leaves.nonzero().flatten()
-        result: list[tuple[RowBlock, _Part]] = []
-
-        def work() -> None:
-            better = self._search.search(part.block.of_rows(index), self._settings.leaf)
-            result.append((better, self._known(better, part.lower[index])))
-
-        self._all.agreed(work)
-        ((_, known),) = result
-        for row in (~(known.lower > 0)).nonzero().flatten().tolist():
-            clause = int(known.block.which[row])
+    def _at_leaves(self, block: RowBlock, lower: Tensor) -> Counterexample | None:
+        """Domains whose neurons are all held: their network is linear, and a linear program decides."""
+        result: list[tuple[Tensor, list[NDArray[np.float64]]]] = []
+        self._all.agreed(lambda: result.append(self._leaves(block, lower)))
+        ((lower, points),) = result
+        left = (~(lower > 0)).nonzero().flatten().tolist()
+        for row in left:
+            clause = int(block.which[row])
             self._lost[clause] = True
             self.stuck.append(
-                f"clause {self._clauses[clause]} of case {self._number}: a domain with all neurons held cannot be "
-                f"excluded, its margin is {float(known.lower[row]):.3g}"
+                f"clause {self._clauses[clause]} of case {self._number} cannot be excluded where the sides of all its "
+                f"{len(self._neurons)} neurons are chosen: the margin there is {float(lower[row]):.3g}"
             )
+        return self._judged(torch.from_numpy(np.stack(points))) if points else None
+
+    def _leaves(self, block: RowBlock, lower: Tensor) -> tuple[Tensor, list[NDArray[np.float64]]]:
+        found, points = lower.clone(), []
+        for row in range(len(block)):
+            self._all.check()
+            one = block.of_rows(torch.tensor([row], device=self._device))
+            answer = solve_leaf(self._search, one)
+            if answer is not None:
+                found[row] = torch.fmax(found[row], self._search.prove(answer.block).lower[0])
+                if not float(found[row]) > 0:
+                    points.append(answer.point)
+            else:
+                better = self._search.search(one, self._settings.leaf)
+                found[row] = torch.fmax(found[row], self._search.prove(better).lower[0])
+        return found, points
 
 
 def split_activations(task: SearchTask) -> SearchOutcome:

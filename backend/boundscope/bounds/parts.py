@@ -186,6 +186,7 @@ def element_bounds(
     context = domains.context
     found = torch.zeros(2 * count, dtype=torch.float64, device=part.device)
     reaches: list[Tensor] = []
+    rows = max(2, rows // 2 * 2)  # both rows of an element
     for first in range(0, 2 * count, rows):
         monitor.check()
         index = torch.arange(first, min(first + rows, 2 * count), device=part.device)

@@ -79,6 +79,13 @@ class PartLayout:
         """How many inputs are free."""
         return len(self.free)
 
+    @property
+    def largest(self) -> Floats:
+        """The largest absolute value of each free input."""
+        both = torch.maximum(self.lower.abs(), self.upper.abs())
+        largest: Floats = both[self.free].cpu().numpy()
+        return largest
+
     def columns(self) -> dict[str, Column]:
         return {
             "lower": Column(np.float64, (self.inputs,)),

@@ -38,6 +38,7 @@ TURN = 64  # batches of one context before the next gets its turn
 JUDGED = 16  # points of a batch that are looked at for a counterexample
 JUDGED_ALWAYS = 8  # batches whose points are looked at; later ones one in so many
 REPORT_EVERY_S = 0.3
+RESOLUTION = 2.0**-50  # of an input's largest absolute value: parts are not split more finely
 
 
 def split_inputs(task: SearchTask) -> SearchOutcome:
@@ -60,7 +61,7 @@ class InputSplit:
         self._done, self._depth, self._batches = 0, 0, 0
         self._stuck: list[str] = []
         self._reported_s = task.monitor.now_s
-        self._waiting: deque[_Group] = deque(self._groups())
+        self._waiting: deque[_Group] = deque()
 
     def run(self) -> SearchOutcome:
         task = self._task
@@ -68,15 +69,15 @@ class InputSplit:
             for key in task.open:
                 if not task.cases[key[0]].clauses[key[1]].constraints:
                     return self._outcome(stuck=f"clause {key[1] + 1} of box {key[0] + 1} has no constraint")
+            self._waiting.extend(self._groups())
             while self._waiting:
-                group = self._waiting.popleft()
+                group = self._waiting[0]
                 found = self._turn(group)
                 if found is not None:
                     return self._outcome(found)
+                self._waiting.rotate(-1)
                 if group.over:
-                    self._close(group)
-                else:
-                    self._waiting.append(group)
+                    self._close(self._waiting.pop())
             return self._outcome(stuck="; ".join(dict.fromkeys(self._stuck)))
         finally:
             self._report(always=True)
@@ -91,7 +92,7 @@ class InputSplit:
         if len(keys) > FEW_CASES:
             shared = _Group(list(keys.values()))
             try:
-                self._open(shared, task.engine.context(self._hull(list(keys)), Method.CROWN))
+                self._open(shared, task.engine.context(self._hull(list(keys)), Method.IBP))
                 return [shared]
             except BoundError:
                 pass  # too wide for some operator; every box is then searched by itself
@@ -192,7 +193,8 @@ class InputSplit:
         if task.ranks.rank == 0:
             assert group.bounder is not None
             for one in np.unique(place):
-                whole = group.bounder.layout.points(points[place == one].reshape(-1, points.shape[2]))
+                mine = points[place == one]
+                whole = group.bounder.layout.points(np.concatenate([mine[:, 0], mine[:, 1]]))
                 found = task.judge(group.keys[int(one)][0][0], whole)
                 if found is not None:
                     break
@@ -245,6 +247,7 @@ class _Group:
         }
         self._pool = DomainPool(columns, limit_bytes=task.memory_bytes // (2 * groups), folder=task.folder)
         self._counts = bounder.table.there.astype(np.int64)
+        self._resolution = layout.largest * RESOLUTION
         self.slice = max(1, min(SLICE, SLICE_ELEMENTS // max(1, layout.elements)))
         part_bytes = 8 * PART_TENSORS * max(1, layout.elements)
         most = max(2, min(LARGEST_BATCH, task.memory_bytes // (2 * part_bytes)))
@@ -306,7 +309,7 @@ class _Group:
     def _halved(self, rows: Rows) -> Rows | None:
         lower, upper = rows["lower"], rows["upper"]
         middle = lower / 2 + upper / 2
-        divides = (middle > lower) & (middle < upper)
+        divides = (middle > lower) & (middle < upper) & (upper - lower > self._resolution)
         able = divides.any(1)
         if not able.all():
             self._give_up({name: array[~able] for name, array in rows.items()})

@@ -1,0 +1,297 @@
+"""Splitting the input box decides small networks rightly, alone or on several ranks, and stops when it is told to."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from onnx import helper
+
+from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.errors import CancelledError, DeadlineError
+from boundscope.monitor import Monitor
+from boundscope.network import load_network
+from boundscope.properties.types import Box, Case, Clause, LinearConstraint
+from boundscope.protocol import Arithmetic, Counterexample, Method
+from boundscope.search.clipping import Boxes, LinearRows, clipped
+from boundscope.search.input_split import split_inputs
+from boundscope.search.task import SearchOutcome, SearchTask, Standing
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.weights import WholeWeights
+from support.models import mlp, save
+
+
+def tent(path: Path) -> Path:
+    """y = |x| written with two Relus: least value 0, at 0 only."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "W"], ["z"], "both"),
+        helper.make_node("Relu", ["z"], ["a"], "relu"),
+        helper.make_node("MatMul", ["a", "V"], ["y"], "sum"),
+    ]
+    constants = {"W": np.array([[1, -1]], np.float32), "V": np.array([[1], [1]], np.float32)}
+    return save(path, nodes, constants, [1, 1], [1, 1])
+
+
+def below(bound: Fraction | float, *, strict: bool = False) -> Clause:
+    """y ≤ bound."""
+    return Clause((LinearConstraint(np.array([0]), np.array([1.0]), Fraction(bound), strict),))
+
+
+def case(lower: Sequence[float], upper: Sequence[float], *clauses: Clause) -> Case:
+    low, high = np.array(lower, np.float64), np.array(upper, np.float64)
+    return Case(Box(tuple(map(str, lower)), tuple(map(str, upper)), low, high), clauses)
+
+
+class Search:
+    """One search of a network, with a judge that evaluates points itself."""
+
+    def __init__(
+        self,
+        network: Path,
+        cases: Sequence[Case],
+        *,
+        arithmetic: Arithmetic = Arithmetic.REAL,
+        monitor: Monitor | None = None,
+        ranks: RankGroup | None = None,
+        judged: bool = True,
+        **options: Any,
+    ) -> None:
+        self.network = load_network(network)
+        self.monitor = monitor or Monitor(timeout_s=60.0)
+        ledger = MemoryLedger()
+        weights = WholeWeights(self.network.constants, ledger, torch.device("cpu"), torch.float64)
+        self.engine = BoundEngine(
+            self.network, weights, ledger, arithmetic=arithmetic, monitor=self.monitor, ranks=ranks
+        )
+        self.cases, self._judged = tuple(cases), judged
+        self.standings: list[Standing] = []
+        self.task = SearchTask(
+            engine=self.engine,
+            cases=self.cases,
+            open=frozenset((c, k) for c, one in enumerate(cases) for k in range(len(one.clauses))),
+            root=lambda number: self.engine.context(self.cases[number].box, Method.CROWN),
+            judge=self.judge,
+            report=self.standings.append,
+            monitor=self.monitor,
+            ranks=ranks or RankGroup(),
+            **options,
+        )
+
+    def outputs(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
+        (info,) = self.network.inputs
+        found = [
+            self.network.evaluate({info.name: torch.from_numpy(point).reshape(info.shape)})
+            for point in points
+        ]
+        name = self.network.outputs[0].name
+        return np.stack([one[name].flatten().numpy() for one in found])
+
+    def judge(self, number: int, points: NDArray[np.float64]) -> Counterexample | None:
+        box = self.cases[number].box
+        assert bool((points >= box.lower).all())
+        assert bool((points <= box.upper).all())
+        outputs = self.outputs(points)
+        for index, clause in enumerate(self.cases[number].clauses):
+            holds = np.ones(len(points), np.bool_)
+            for one in clause.constraints:
+                left = outputs[:, one.output_indices] @ one.output_coeffs
+                holds &= (left < float(one.bound)) if one.strict else (left <= float(one.bound))
+            if self._judged and holds.any():
+                point = tuple(map(repr, points[holds.argmax()].tolist()))
+                return Counterexample(point, (), number, index, "", None)  # type: ignore[arg-type]
+        return None
+
+    def run(self) -> SearchOutcome:
+        return split_inputs(self.task)
+
+
+def test_a_thin_margin_is_proven_and_a_thin_violation_is_found(tmp_path: Path) -> None:
+    """y = |x| over a box whose middle is not 0, so that no first guess lies on the violation."""
+    network = tent(tmp_path / "n.onnx")
+    proven = Search(network, [case([-1.0], [1.7], below(-1e-6))]).run()
+    assert proven.proven == {(0, 0)}
+    assert proven.counterexample is None
+    violated = Search(network, [case([-1.0], [1.7], below(1e-7))]).run()
+    assert violated.counterexample is not None
+    assert abs(float(violated.counterexample.inputs[0])) <= 1e-7
+
+
+def test_what_cannot_be_split_further_is_named(tmp_path: Path) -> None:
+    """y ≤ 0 holds at 0 alone, which only the judge could tell; without it the search ends at that point."""
+    outcome = Search(tent(tmp_path / "n.onnx"), [case([-1.0], [1.7], below(0))], judged=False).run()
+    assert outcome.counterexample is None
+    assert (0, 0) not in outcome.proven
+    assert "cannot be split further" in outcome.stuck
+
+
+def test_a_box_that_is_a_point_is_decided_at_the_point(tmp_path: Path) -> None:
+    network = tent(tmp_path / "n.onnx")
+    point = [case([0.5], [0.5], below(0.4), below(0.6))]
+    outcome = Search(network, point, judged=False).run()
+    assert outcome.proven == {(0, 0)}
+    assert outcome.stuck
+    found = Search(network, point).run().counterexample
+    assert found is not None
+    assert found.clause == 1
+
+
+def test_the_least_bound_that_is_reported_holds(tmp_path: Path) -> None:
+    network = mlp(tmp_path / "n.onnx", [3, 16, 16, 1], seed=2)
+    search = Search(network, [case([-1.0] * 3, [1.0] * 3, below(-100.0))])
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 15), repeat=3)))
+    least = float(search.outputs(grid).min())
+    thin = Search(network, [case([-1.0] * 3, [1.0] * 3, below(least - 0.02))], batch=8)
+    outcome = thin.run()
+    assert outcome.proven == {(0, 0)}
+    for standing in thin.standings:
+        for value in standing.lower.values():
+            assert value <= 0.02 + 1e-9
+
+
+@pytest.mark.parametrize("arithmetic", list(Arithmetic))
+@pytest.mark.parametrize("seed", range(4))
+def test_verdicts_of_random_networks_are_those_of_a_fine_grid(
+    tmp_path: Path, seed: int, arithmetic: Arithmetic
+) -> None:
+    """Bounds just below and just above what a grid reaches, for conjunctions and single constraints."""
+    network = mlp(tmp_path / "n.onnx", [2, 12, 12, 3], seed=seed)
+    probe = Search(network, [case([-1.0, -0.5], [1.0, 0.8], below(0))])
+    axes = np.linspace(-1.0, 1.0, 121), np.linspace(-0.5, 0.8, 121)
+    outputs = probe.outputs(np.array(list(itertools.product(*axes)))[::3])
+
+    def pair(bound: float) -> Clause:
+        """y0 − y1 ≤ bound and y2 − y1 ≤ bound."""
+        exact = Fraction(bound)
+        rows = (([0, 1], [1.0, -1.0]), ([2, 1], [1.0, -1.0]))
+        return Clause(tuple(LinearConstraint(np.array(i), np.array(c), exact) for i, c in rows))
+
+    both = float(np.maximum(outputs[:, 0] - outputs[:, 1], outputs[:, 2] - outputs[:, 1]).min())
+    single = float(outputs[:, 0].min())
+    safe = case([-1.0, -0.5], [1.0, 0.8], pair(both - 0.03), below(single - 0.03))
+    outcome = Search(network, [safe], arithmetic=arithmetic).run()
+    assert outcome.proven == {(0, 0), (0, 1)}
+    for clause in (pair(both + 1e-3), below(single + 1e-3)):
+        unsafe = case([-1.0, -0.5], [1.0, 0.8], clause)
+        assert Search(network, [unsafe], arithmetic=arithmetic).run().counterexample is not None
+
+
+def test_thousands_of_boxes_are_searched_together(tmp_path: Path) -> None:
+    """Boxes of one property share a context; the one that is violated is found among them."""
+    network = mlp(tmp_path / "n.onnx", [2, 12, 1], seed=5)
+    ends = np.linspace(-1.0, 1.0, 41)
+    tiles = [((a, c), (b, d)) for a, b in itertools.pairwise(ends) for c, d in itertools.pairwise(ends)]
+    probe = Search(network, [case([-1.0, -1.0], [1.0, 1.0], below(0))])
+    corners = probe.outputs(np.array(list(itertools.product(ends, ends))))
+    least = float(corners.min())
+    safe = Search(network, [case(low, high, below(least - 0.05)) for low, high in tiles]).run()
+    assert len(safe.proven) == 1600
+    unsafe = Search(network, [case(low, high, below(least + 1e-4)) for low, high in tiles]).run()
+    assert unsafe.counterexample is not None
+
+
+def test_a_deadline_and_a_cancel_end_the_search_after_its_standing(tmp_path: Path) -> None:
+    network = mlp(tmp_path / "n.onnx", [8, 40, 40, 1], seed=1)
+    endless = [case([-1.0] * 8, [1.0] * 8, below(-2.0))]
+    late = Search(network, endless, monitor=Monitor(timeout_s=0.6), judged=False)
+    with pytest.raises(DeadlineError):
+        late.run()
+    assert late.standings
+    assert late.monitor.elapsed_s < 2.6
+    stopped = Search(network, endless, judged=False)
+    stopped.monitor.cancel()
+    with pytest.raises(CancelledError):
+        stopped.run()
+
+
+def test_the_batch_changes_no_verdict(tmp_path: Path) -> None:
+    network = mlp(tmp_path / "n.onnx", [3, 16, 16, 1], seed=2)
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 15), repeat=3)))
+    box = [-1.0] * 3, [1.0] * 3
+    least = float(Search(network, [case(*box, below(0))]).outputs(grid).min())
+    for batch in (2, 7, 300):
+        search = Search(network, [case(*box, below(least - 0.05))], batch=batch)
+        assert search.run().proven == {(0, 0)}
+        assert search.standings[-1].done > 1
+
+
+def _ranked(rank: int, size: int, folder: Path) -> None:
+    """One rank of several, in its own process."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
+    found = _outcome_of(folder / "n.onnx", RankGroup.of_process_group())
+    (folder / f"found{rank}").write_text(found)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _outcome_of(network: Path, ranks: RankGroup) -> str:
+    """How a search stands after some batches, to the last bit; its judge says that it found something then."""
+    judged = 0
+
+    def judge(number: int, points: NDArray[np.float64]) -> Counterexample | None:
+        nonlocal judged
+        judged += 1
+        return Counterexample((), (), number, 0, "", None) if judged == 4 else None  # type: ignore[arg-type]
+
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 4), repeat=5)))
+    box = [-1.0] * 5, [1.0] * 5
+    least = float(Search(network, [case(*box, below(0))]).outputs(grid).min())
+    search = Search(network, [case(*box, below(least - 0.1))], ranks=ranks, batch=600)
+    outcome = split_inputs(dataclasses.replace(search.task, judge=judge))
+    last = search.standings[-1]
+    return repr((outcome.lower, outcome.counterexample is None, last.done, last.open, last.depth))
+
+
+def test_two_ranks_bound_the_same_parts(tmp_path: Path) -> None:
+    network = mlp(tmp_path / "n.onnx", [5, 40, 40, 1], seed=3)
+    alone = _outcome_of(network, RankGroup())
+    assert "{(0, 0): -" in alone
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    workers = [
+        subprocess.Popen([sys.executable, __file__, str(rank), "2", str(tmp_path)], env=environment)
+        for rank in range(2)
+    ]
+    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert [(tmp_path / f"found{rank}").read_text() for rank in range(2)] == [alone, alone]
+
+
+def test_clipping_keeps_every_point_where_the_rows_may_be_nonpositive() -> None:
+    random = np.random.default_rng(0)
+    count, inputs, rows = 60, 3, 4
+    low = torch.from_numpy(random.uniform(-1, 0, (count, inputs)))
+    high = low + torch.from_numpy(random.uniform(0, 1, (count, inputs)))
+    slope = torch.from_numpy(random.standard_normal((count, rows, inputs)))
+    least = torch.from_numpy(random.uniform(-0.8, 0.05, (count, rows)))
+    clause = torch.tensor([0, 0, 1, -1]).expand(count, rows)
+    open_ = torch.ones(count, 2, dtype=torch.bool)
+    cut = clipped(Boxes(low, high), LinearRows(least, slope, clause), open_)
+    assert bool((cut.boxes.width < high - low).any())
+    assert not bool(cut.open.all())
+    for box in range(count):
+        points = low[box] + torch.rand(500, inputs, dtype=torch.float64) * (high[box] - low[box])
+        away = torch.where(slope[box][:, None] > 0, points - low[box], high[box] - points)
+        value = least[box][:, None] + (slope[box].abs()[:, None] * away).sum(2)  # [rows, points]
+        holds = [bool((value[:2, p] <= 0).all()) or bool(value[2, p] <= 0) for p in range(500)]
+        inside = ((points >= cut.boxes.lower[box]) & (points <= cut.boxes.upper[box])).all(1)
+        for point in np.flatnonzero(holds):
+            assert bool(cut.open[box].any())
+            assert bool(inside[point])
+            first, second = bool((value[:2, point] <= 0).all()), bool(value[2, point] <= 0)
+            assert bool(cut.open[box, 0]) or not first
+            assert bool(cut.open[box, 1]) or not second
+
+
+if __name__ == "__main__":
+    _ranked(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))

@@ -6,6 +6,7 @@ Nothing here is trusted: multipliers are proven by a backward pass, and points a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +22,8 @@ LARGEST = 2000  # inputs and neurons together
 STEPS = 80
 NEAR = 1e-11
 REGULAR = 1e-14
-PENALTY = 1e5  # of a neuron on the wrong side, relative to the objective: where a domain is empty, what lifts its bound
+ENOUGH = 1e-7  # of a bound above 0
+PENALTY = 1e4  # of a neuron on the wrong side, relative to the objective: where a domain is empty, what lifts its bound
 BACK = 0.995  # share of the way to the boundary
 
 
@@ -34,7 +36,7 @@ class LeafAnswer:
 
 
 def solve_leaf(search: BetaSearch, block: RowBlock) -> LeafAnswer | None:
-    """The linear program of one row whose neurons are all held; None where it is too large, or no solution was found.
+    """The linear program of one row whose neurons are all held; None where it is too large.
 
     Over inputs x: the least t with t ≥ each constraint's margin, and every neuron on its side.
     """
@@ -49,16 +51,19 @@ def solve_leaf(search: BetaSearch, block: RowBlock) -> LeafAnswer | None:
     sides = block.states[0].double().cpu().numpy()
     held, held_at = _neurons(search, plain, inputs, radius)
     margins, margins_at, order = _margins(search, plain, inputs, radius)
-    solution = _least_maximum(margins * radius, margins_at, sides[:, None] * held * radius, sides * held_at)
-    if solution is None:
-        return None
-    share, weights, multipliers = solution
+    share, weights, multipliers = _least_maximum(
+        margins * radius, margins_at, sides[:, None] * held * radius, sides * held_at
+    )
     values = torch.from_numpy(multipliers).to(block.values.device) / neurons.scales
     mixture = torch.zeros_like(block.weights)
     mixture[0, order] = torch.from_numpy(weights).to(mixture)
-    centre = torch.cat([context.intervals[name].ball[0].flatten() for name in inputs]).cpu().numpy()
+    ends = [context.intervals[name] for name in inputs]
+    centre, lower, upper = (
+        torch.cat([part.flatten() for part in parts]).cpu().numpy()
+        for parts in zip(*((one.ball[0], one.lower, one.upper) for one in ends), strict=True)
+    )
     solved = RowBlock(block.which, block.states, values[None], search.aims.project(mixture, block.which))
-    return LeafAnswer(solved, centre + share * radius)
+    return LeafAnswer(solved, np.clip(centre + share * radius, lower, upper))
 
 
 def _at_inputs(one: BackwardPass, inputs: list[str], count: int, sizes: list[int]) -> Array:
@@ -111,7 +116,7 @@ def _margins(
 
 def _least_maximum(
     objective: Array, constant: Array, held: Array, offset: Array
-) -> tuple[Array, Array, Array] | None:
+) -> tuple[Array, Array, Array]:
     """min over |x| ≤ 1 of max(objective·x + constant) where held·x + offset ≥ 0: x, and the multipliers of both.
 
     A primal-dual interior point method (Mehrotra 1992) on z = (x, t, e), where e ≥ 0 is what a neuron is on the wrong
@@ -119,6 +124,9 @@ def _least_maximum(
     """
     count, wide = objective.shape
     many = len(offset)
+    size_of = np.abs(held).sum(1) + np.abs(offset)
+    size_of[size_of == 0] = 1.0
+    held, offset = held / size_of[:, None], offset / size_of
     size = wide + 1 + many
     price = PENALTY * max(1.0, float(np.abs(objective).sum(1).max()))
     rows = np.zeros((count + many + 2 * wide + many, size))
@@ -135,33 +143,50 @@ def _least_maximum(
     z = np.zeros(size)
     z[wide] = constant.max() + 1.0
     z[wide + 1 :] = np.maximum(-offset, 0.0) + 1.0
-    y = _interior_point(rows, right, cost, z)
-    if y is None:
-        return None
-    return np.clip(z[:wide], -1.0, 1.0), np.maximum(y[:count], 0.0), np.maximum(y[at], 0.0)
+
+    def proven(y: Array) -> float:
+        """The bound that multipliers give."""
+        weights, sides = y[:count] / y[:count].sum(), y[at] / y[:count].sum()
+        pull = np.abs(weights @ objective - sides @ held).sum()
+        return float(weights @ constant - sides @ offset - pull)
+
+    y = _interior_point(rows, right, cost, z, proven)
+    total = y[:count].sum()
+    return np.clip(z[:wide], -1.0, 1.0), y[:count] / total, y[at] / total / size_of
 
 
-def _interior_point(rows: Array, right: Array, cost: Array, z: Array) -> Array | None:
-    """min cost·z where rows·z ≥ right, from an inner point z, which is moved; the multipliers, or None."""
+def _interior_point(
+    rows: Array, right: Array, cost: Array, z: Array, worth: Callable[[Array], float]
+) -> Array:
+    """min cost·z where rows·z ≥ right, from an inner point z, which is moved; of the multipliers on the way those that
+    are worth most, above 0 if any are."""
     slack = rows @ z - right
     y = np.full(len(rows), max(1.0, float(np.abs(cost).max())) / len(rows))
+    best, most = y, worth(y)
     for _ in range(STEPS):
         dual, primal, gap = cost - rows.T @ y, rows @ z - right - slack, float(slack @ y)
         if gap < NEAR * (1.0 + abs(float(cost @ z))) and np.abs(dual).max() < NEAR * (
             1.0 + np.abs(cost).max()
         ):
             break
-        step = _Newton(rows, slack, y, primal, dual)
+        try:
+            step = _Newton(rows, slack, y, primal, dual)
+        except np.linalg.LinAlgError:
+            break
         _, ds, dy = step.towards(-slack * y)
         affine = float((slack + _share(slack, ds) * ds) @ (y + _share(y, dy) * dy))
         centre = (affine / gap) ** 3 * gap / len(y)
         dz, ds, dy = step.towards(centre - slack * y - ds * dy)
         far, long = BACK * _share(slack, ds), BACK * _share(y, dy)
+        if not all(np.isfinite(one).all() for one in (dz, ds, dy)):
+            break
         z += far * dz
         slack, y = slack + far * ds, y + long * dy
-        if not (np.isfinite(z).all() and np.isfinite(y).all()):
-            return None
-    return y
+        if (value := worth(y)) > most:
+            best, most = y, value
+            if most > ENOUGH:
+                break
+    return best
 
 
 class _Newton:
@@ -172,7 +197,7 @@ class _Newton:
         matrix = rows.T @ ((y / slack)[:, None] * rows)
         matrix[np.diag_indices_from(matrix)] *= 1.0 + REGULAR
         matrix[np.diag_indices_from(matrix)] += REGULAR
-        self._inverse = np.linalg.inv(matrix) if np.isfinite(matrix).all() else matrix * np.nan
+        self._inverse = np.linalg.inv(matrix)
 
     def towards(self, target: Array) -> tuple[Array, Array, Array]:
         reduced = (target - self._y * self._primal) / self._slack

@@ -26,6 +26,7 @@ KEYS = {
     "counterexample",
     "versions",
     "cross_check",
+    "search",
     "command",
 }
 

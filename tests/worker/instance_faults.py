@@ -11,6 +11,7 @@ from boundscope.protocol import InstancesJob, InstancesResult, VerifyJob, Verify
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import instances
 from boundscope.worker.files import InstancesFiles, JobFiles
+from boundscope.worker.networks import Networks
 from boundscope.worker.verify import run_verify
 
 
@@ -19,7 +20,9 @@ def run(job: InstancesJob, files: InstancesFiles, monitor: Monitor, ranks: RankG
     return instances.run_instances(job, files, monitor, ranks)
 
 
-def _faulty(job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> VerifyResult:
+def _faulty(
+    job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup, *, networks: Networks
+) -> VerifyResult:
     match files.property.name.partition(".")[0]:
         case "raises":
             raise ValueError("nobody foresaw this")
@@ -35,4 +38,4 @@ def _faulty(job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup)
             while True:
                 monitor.check()
                 time.sleep(0.02)
-    return run_verify(job, files, monitor, ranks)
+    return run_verify(job, files, monitor, ranks, networks=networks)

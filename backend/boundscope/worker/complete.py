@@ -113,6 +113,9 @@ class CompleteSearch:
         for key, value in lower.items():
             if not math.isnan(value):
                 self._proof.lower[key] = max(self._proof.lower.get(key, -math.inf), value)
+        for key in proven:
+            # Some constraint is out of reach on every domain; how far is not kept.
+            self._proof.lower[key] = max(self._proof.lower.get(key, 0.0), 0.0)
         self._proof.proven |= proven
 
 

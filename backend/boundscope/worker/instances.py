@@ -27,6 +27,7 @@ from boundscope.protocol import (
 )
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker.files import InstancesFiles
+from boundscope.worker.networks import Networks
 from boundscope.worker.verify import run_verify
 from boundscope.worker.versions import versions
 
@@ -88,6 +89,7 @@ class _Benchmark:
     ranks: RankGroup
     tally: Tally = field(init=False)
     peaks: dict[int, RankMemory] = field(default_factory=dict)
+    networks: Networks = field(default_factory=Networks)
 
     def run(self) -> InstancesResult:
         self.tally = self.files.tally
@@ -125,7 +127,13 @@ class _Benchmark:
         monitor.check()
         instance = self.job.instances[number]
         try:
-            result = run_verify(self.job.verify_job(number), self.files.of(instance), monitor, self.ranks)
+            result = run_verify(
+                self.job.verify_job(number),
+                self.files.of(instance),
+                monitor,
+                self.ranks,
+                networks=self.networks,
+            )
         except CancelledError:
             raise
         except DeadlineError:

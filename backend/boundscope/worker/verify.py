@@ -24,7 +24,6 @@ from boundscope.errors import (
     UnsupportedOperatorError,
 )
 from boundscope.monitor import Monitor
-from boundscope.network import load_network
 from boundscope.network.comparison import compare_with_onnxruntime
 from boundscope.network.graph import Network
 from boundscope.properties import ball_property, read_property, summarize
@@ -51,6 +50,7 @@ from boundscope.worker.complete import CompleteSearch
 from boundscope.worker.crosscheck import Checker
 from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases, Step
 from boundscope.worker.files import JobFiles
+from boundscope.worker.networks import Networks
 from boundscope.worker.proof import Proof
 from boundscope.worker.summary import network_summary
 from boundscope.worker.unforeseen import unforeseen
@@ -70,20 +70,30 @@ class Outcome:
     counterexample: Counterexample | None = None
 
 
-def run_verify(job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> VerifyResult:
-    """Run one verify job on this rank.
+def run_verify(
+    job: VerifyJob,
+    files: JobFiles,
+    monitor: Monitor,
+    ranks: RankGroup,
+    *,
+    networks: Networks | None = None,
+) -> VerifyResult:
+    """Run one verify job on this rank; `networks` may have loaded its network before.
 
     Every foreseeable failure becomes a result (error, unknown, timeout, out_of_memory) with its reason.
 
     Raises:
         CancelledError: somebody cancelled the job.
     """
-    return _VerifyRun(job, files, monitor, ranks).result()
+    return _VerifyRun(job, files, monitor, ranks, networks or Networks()).result()
 
 
 class _VerifyRun:
-    def __init__(self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> None:
+    def __init__(
+        self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup, networks: Networks
+    ) -> None:
         self.job, self.files, self.monitor, self.ranks = job, files, monitor, ranks
+        self.networks = networks
         self.times = {"load": 0.0, "parse": 0.0, "solve": 0.0}
         self.proof = Proof()
         self.property: Property | None = None
@@ -91,6 +101,7 @@ class _VerifyRun:
         self.cross_check: CrossCheck | None = None
         self.complete: CompleteSearch | None = None
         self.cut_short = False  # a search for better bounds ended for want of time
+        self.missing: tuple[str, ...] | list[str] = ()  # operators that have no bounds, with their nodes
         self.stuck = ""  # why branch and bound ended without an answer
 
     def result(self) -> VerifyResult:
@@ -164,20 +175,20 @@ class _VerifyRun:
 
     def _load(self) -> tuple[Network, Property]:
         with self._timed("load"):
-            network = load_network(self.files.network)
+            network = self.networks.load(self.files.network)
             self._checkpoint()
-            missing = unsupported(network)
+            self.missing = missing = unsupported(network)
             if self.ranks.rank == 0:
                 self.monitor.emit(network_summary(network, missing))
             if missing:
-                raise UnsupportedOperatorError("; ".join(missing))
+                self.monitor.log(f"only an attack can decide: {'; '.join(missing)}", "warning")
         with self._timed("parse"):
             prop = self._read_property(network)
             self.property = prop
             if self.ranks.rank == 0:
                 self.monitor.emit(summarize(prop))
         with self._agreed(), self._timed("load"):
-            if self.ranks.rank == 0 and prop.cases:
+            if self.ranks.rank == 0 and prop.cases and self.networks.first_comparison(network):
                 box = prop.cases[0].box
                 comparison = compare_with_onnxruntime(
                     network, box.lower, box.upper, seed=self.job.seed, between=self.monitor.check
@@ -215,6 +226,8 @@ class _VerifyRun:
         engine = self._engine(network)
         witnesses = Witnesses(self.job, self.files, network, prop, engine)
         cases = self._cases(network, engine)
+        if self.missing:
+            return self._only_attacked(prop, witnesses)
         checker = Checker(network, prop, engine, self.monitor) if self.job.cross_check else None
         if self.job.method is Method.COMPLETE:
             found = self._completely(engine, cases, prop, witnesses)
@@ -225,6 +238,20 @@ class _VerifyRun:
         if found is None:
             found = self._decide(prop, witnesses, cases.note)
         return found if checker is None else self._checked(checker, found)
+
+    def _only_attacked(self, prop: Property, witnesses: Witnesses) -> Outcome:
+        """A network with operators that have no bounds can be refuted, but not verified.
+
+        Raises:
+            UnsupportedOperatorError: no counterexample was found; names the operators.
+        """
+        for effort in (Effort.NORMAL, Effort.THOROUGH):
+            found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE, effort)
+            if found is not None:
+                return found
+        raise UnsupportedOperatorError(
+            f"{'; '.join(self.missing)}; no counterexample was found, and without bounds nothing can be verified"
+        )
 
     def _completely(
         self, engine: BoundEngine, cases: CaseEngine, prop: Property, witnesses: Witnesses
@@ -301,9 +328,7 @@ class _VerifyRun:
                 witnesses.release()
         return self.ranks.of_rank_0(found)
 
-    def _attack(
-        self, prop: Property, witnesses: Witnesses, seconds: float, effort: Effort
-    ) -> Outcome | None:
+    def _attack(self, prop: Property, witnesses: Witnesses, seconds: float, effort: Effort) -> Outcome | None:
         """An outcome where a witness stands up to its replay."""
         keys = self._all_open(prop)
         counterexample = witnesses.attack(self.monitor, seconds, effort, keys)

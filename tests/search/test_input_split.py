@@ -25,8 +25,9 @@ from boundscope.monitor import Monitor
 from boundscope.network import load_network
 from boundscope.properties.types import Box, Case, Clause, LinearConstraint
 from boundscope.protocol import Arithmetic, Counterexample, Method
+from boundscope.search.checkpoint import Checkpoint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
-from boundscope.search.input_split import split_inputs
+from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.task import SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WholeWeights
@@ -224,6 +225,46 @@ def test_the_batch_changes_no_verdict(tmp_path: Path) -> None:
         search = Search(network, [case(*box, below(least - 0.05))], batch=batch)
         assert search.run().proven == {(0, 0)}
         assert search.standings[-1].done > 1
+
+
+@pytest.mark.parametrize("same_root", [True, False])
+def test_a_search_goes_on_from_a_checkpoint(tmp_path: Path, same_root: bool) -> None:
+    """It bounds no part twice, and comes to the same end; also where hidden bounds no longer fit the root's."""
+    network = mlp(tmp_path / "n.onnx", [4, 24, 24, 1], seed=3)
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 6), repeat=4)))
+    box = [-1.0] * 4, [1.0] * 4
+    least = float(Search(network, [case(*box, below(0))]).outputs(grid).min())
+    cases = [case(*box, below(least - 0.02))]
+    whole = Search(network, cases, batch=8)
+    assert whole.run().proven == {(0, 0)}
+    path = tmp_path / "search.checkpoint"
+    first = Search(network, cases, batch=8)
+    rounds = 0
+
+    def stop_later(search: InputSplit) -> None:
+        nonlocal rounds
+        rounds += 1
+        if rounds == 6:
+            with Checkpoint(path, {"job": "this"}) as checkpoint:
+                checkpoint.save(search.state())
+            first.monitor.cancel()
+
+    with pytest.raises(CancelledError):
+        split_inputs(first.task, between=stop_later)
+    second = Search(network, cases, batch=8)
+    if not same_root:
+        second.task = dataclasses.replace(
+            second.task, root=lambda number: second.engine.context(cases[number].box, Method.IBP)
+        )
+    with Checkpoint(path, {"job": "this"}) as checkpoint:
+        state = checkpoint.load()
+        assert state is not None
+        outcome = split_inputs(second.task, state)
+    assert outcome.proven == {(0, 0)}
+    if same_root:
+        assert second.standings[-1].done == whole.standings[-1].done
+    else:
+        assert second.standings[-1].done > first.standings[-1].done
 
 
 def _ranked(rank: int, size: int, folder: Path) -> None:

@@ -61,7 +61,8 @@ def clipped(boxes: Boxes, rows: LinearRows, open_: Tensor, *, rounds: int = ROUN
     there = rows.clause >= 0
     number = rows.clause.clamp(min=0)
     index = number[:, :, None].expand(-1, -1, inputs)
-    sizes, rising = rows.slope.abs(), rows.slope > 0
+    slope = torch.where(torch.isfinite(rows.slope), rows.slope, 0.0)  # a row is above its least value anyway
+    sizes, rising = slope.abs(), slope > 0
     low = boxes.lower[:, None].expand(count, clauses, inputs).contiguous()
     high = boxes.upper[:, None].expand(count, clauses, inputs).contiguous()
     start_low, start_high = boxes.lower[:, None], boxes.upper[:, None]

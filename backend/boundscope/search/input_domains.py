@@ -80,6 +80,15 @@ class PartLayout:
         return len(self.free)
 
     @property
+    def kept_elements(self) -> NDArray[np.int64]:
+        """Which elements the hidden columns belong to: the number of the tensor and the flat index, [2, kept]."""
+        tensors = [np.full(len(one.index), number) for number, one in enumerate(self.hidden)]
+        indices = [one.index.cpu().numpy() for one in self.hidden]
+        if not tensors:
+            return np.zeros((2, 0), np.int64)
+        return np.stack([np.concatenate(tensors), np.concatenate(indices)]).astype(np.int64)
+
+    @property
     def largest(self) -> Floats:
         """The largest absolute value of each free input."""
         both = torch.maximum(self.lower.abs(), self.upper.abs())

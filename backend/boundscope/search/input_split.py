@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from boundscope.bounds.context import BoxContext
 from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
 from boundscope.properties.types import Box
 from boundscope.protocol import Counterexample, Method
+from boundscope.search.checkpoint import SearchState
 from boundscope.search.input_domains import Bounded, ClauseTable, Floats, PartBounder, PartLayout, Rows
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
@@ -38,25 +39,40 @@ TURN = 64  # batches of one context before the next gets its turn
 JUDGED = 16  # points of a batch that are looked at for a counterexample
 JUDGED_ALWAYS = 8  # batches whose points are looked at; later ones one in so many
 REPORT_EVERY_S = 0.3
+MOVED = 4096  # parts of a restored pool at a time
 RESOLUTION = 2.0**-50  # of an input's largest absolute value: parts are not split more finely
 
 
-def split_inputs(task: SearchTask) -> SearchOutcome:
+def split_inputs(
+    task: SearchTask,
+    state: SearchState | None = None,
+    between: Callable[[InputSplit], None] | None = None,
+) -> SearchOutcome:
     """Search until every open clause is proven, one is violated, or nothing can be split.
+
+    Args:
+        task: what to search.
+        state: of a search of the same task, which goes on.
+        between: called between batches, when `state` may be asked for.
 
     Raises:
         DeadlineError, CancelledError: from the monitor; the standing was reported before.
         BoundError: a bound is not finite, or bounds cross.
     """
     with torch.no_grad():
-        return InputSplit(task).run()
+        return InputSplit(task, state, between).run()
 
 
 class InputSplit:
     """One search: its contexts, each with a pool of parts."""
 
-    def __init__(self, task: SearchTask) -> None:
-        self._task = task
+    def __init__(
+        self,
+        task: SearchTask,
+        state: SearchState | None = None,
+        between: Callable[[InputSplit], None] | None = None,
+    ) -> None:
+        self._task, self._state, self._between = task, state, between
         self.proven: set[Key] = set()
         self._done, self._depth, self._batches = 0, 0, 0
         self._stuck: list[str] = []
@@ -70,6 +86,8 @@ class InputSplit:
                 if not task.cases[key[0]].clauses[key[1]].constraints:
                     return self._outcome(stuck=f"clause {key[1] + 1} of box {key[0] + 1} has no constraint")
             self._waiting.extend(self._groups())
+            if self._state is not None:
+                self._go_on_from(self._state)
             while self._waiting:
                 group = self._waiting[0]
                 found = self._turn(group)
@@ -125,6 +143,28 @@ class InputSplit:
         self.proven |= group.settled
         group.end()
 
+    # ------------------------------------------------------------ going on later
+
+    def state(self) -> SearchState:
+        """What is left to do, between batches; pools in it are the search's own."""
+        found = SearchState(counters={"done": self._done, "depth": self._depth, "batches": self._batches})
+        found.arrays["proven"] = np.array(sorted(self.proven), np.int64).reshape(-1, 2)
+        for group in self._waiting:
+            group.save(found)
+        return found
+
+    def _go_on_from(self, state: SearchState) -> None:
+        self._done, self._depth = int(state.counters["done"]), int(state.counters["depth"])
+        self._batches = int(state.counters["batches"])
+        self.proven |= {(int(case), int(clause)) for case, clause in state.arrays["proven"]}
+        for group in list(self._waiting):
+            if {key for mine in group.keys for key in mine} <= self.proven:
+                self._waiting.remove(group)
+            elif group.name in state.pools:
+                if group.bounder is None:
+                    self._open(group, self._task.root(group.keys[0][0][0]))
+                group.restore(state)
+
     # ------------------------------------------------------------ rounds
 
     def _turn(self, group: _Group) -> Counterexample | None:
@@ -141,6 +181,8 @@ class InputSplit:
             if witness is not None:
                 return witness
             self._report()
+            if self._between is not None:
+                self._between(self)
         return None
 
     def _bound(self, group: _Group, rows: Rows) -> Bounded:
@@ -162,6 +204,7 @@ class InputSplit:
             except (torch.OutOfMemoryError, MemoryError) as caught:
                 error = OutOfMemoryError(str(caught))
             ranks.agree(error)
+            self._report()
         every = [mine] if together else ranks.gather(mine)
         return _joined([one for _, one in sorted((p for part in every for p in part), key=lambda p: p[0])])
 
@@ -252,6 +295,52 @@ class _Group:
         part_bytes = 8 * PART_TENSORS * max(1, layout.elements)
         most = max(2, min(LARGEST_BATCH, task.memory_bytes // (2 * part_bytes)))
         self.batch = most if task.batch is None else max(2, task.batch)
+
+    @property
+    def name(self) -> str:
+        """The same for the same clauses."""
+        return f"parts {self.keys[0][0][0]}.{self.keys[0][0][1]} {sum(len(mine) for mine in self.keys)}"
+
+    def save(self, state: SearchState) -> None:
+        """Add what is left to do to a state; nothing where it has not begun."""
+        if self._pool is None or self.bounder is None:
+            return
+        state.pools[self.name] = self._pool
+        state.arrays[f"{self.name} counts"] = self._counts.copy()
+        state.arrays[f"{self.name} stuck"] = np.frombuffer(self.stuck.encode(), np.uint8).copy()
+        state.arrays[f"{self.name} hidden"] = self.bounder.layout.kept_elements
+        for number, rows in enumerate(self.fresh):
+            state.arrays |= {f"{self.name} fresh {number} {name}": array for name, array in rows.items()}
+
+    def restore(self, state: SearchState) -> None:
+        """Take up what a state says is left to do."""
+        assert self.bounder is not None
+        assert self._pool is not None
+        layout = self.bounder.layout
+        self._counts = state.arrays[f"{self.name} counts"].copy()
+        self.stuck = state.arrays[f"{self.name} stuck"].tobytes().decode()
+        fresh = f"{self.name} fresh "
+        found: dict[str, Rows] = {}
+        for name, array in state.arrays.items():
+            if name.startswith(fresh):
+                number, column = name.removeprefix(fresh).split(" ")
+                found.setdefault(number, {})[column] = array
+        self.fresh = [self._fitting(rows) for _, rows in sorted(found.items(), key=lambda one: int(one[0]))]
+        saved = state.pools[self.name]
+        if np.array_equal(state.arrays[f"{self.name} hidden"], layout.kept_elements):
+            self._pool.close()
+            self._pool = saved
+            return
+        # The root's bounds are others by now: what parts know of hidden elements does not fit.
+        while len(saved):
+            rows, priority = saved.pop(MOVED)
+            self._pool.push(self._fitting(rows), priority)
+        saved.close()
+
+    def _fitting(self, rows: Rows) -> Rows:
+        assert self.bounder is not None
+        low, high = self.bounder.layout.nothing(len(rows["place"]))
+        return {**rows, "hidden_lower": low.cpu().numpy(), "hidden_upper": high.cpu().numpy()}
 
     def end(self) -> None:
         """Let go of what only a search needs."""

@@ -11,6 +11,8 @@ import io
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from boundscope import layers
+from boundscope.layers import LayerRow
 from boundscope.protocol import (
     MEMORY_CATEGORIES,
     EventRecord,
@@ -27,12 +29,15 @@ from boundscope.protocol import (
     NetworkSummary,
     Progress,
     PropertySummary,
+    SearchPoint,
+    SearchSummary,
     StateChanged,
     VariabilityResult,
     VerifyResult,
 )
 
 Cell = str | int | float | None
+GROUP = "\u202f"  # between groups of three digits
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,7 @@ class JobRecord:
     state_reason: str = ""
     progress: Progress | None = None
     gaps: dict[tuple[int, int], GapSeries] = field(default_factory=dict)
+    search: list[SearchPoint] = field(default_factory=list)  # of branch and bound, in order of time
     memory: dict[int, MemorySeries] = field(default_factory=dict)
     layers: dict[tuple[int, str], LayerBounds] = field(default_factory=dict)
     log: list[tuple[float, int, LogLine]] = field(default_factory=list)
@@ -122,6 +128,8 @@ class JobRecord:
                 series.lower.append(event.lower)
                 series.upper.append(event.upper)
                 series.step.append(event.step)
+            case SearchPoint():
+                self.search.append(event)
             case MemorySample():
                 self._apply_memory(record.rank, event)
             case LayerBounds():
@@ -164,22 +172,31 @@ class JobRecord:
     # ------------------------------------------------------------ tables
 
     def tables(self) -> tuple[Table, ...]:
-        """All tables, in a fixed order: gap, memory, layers, margins, log; last the cross-check where there was one.
+        """All tables, in a fixed order: gap, memory, layers, margins, log; search and cross-check where there were any.
 
-        Of a variability job: noise of the layers, decisions, coverage, sources, proof and measurement, memory, log.
+        Of a variability job: noise of the layers, decisions, coverage, sources, proof and measurement, layers,
+        graph, memory, log.
         Of a benchmark: its instances, memory, log.
         """
         if self.instances or self.benchmark is not None:
             return (self.instance_table(), self.memory_table(), self.log_table())
         if self.variability is not None:
-            return (*variability_tables(self.variability), self.memory_table(), self.log_table())
+            return (
+                *variability_tables(self.variability),
+                self.layer_table(),
+                self.graph_table(),
+                self.memory_table(),
+                self.log_table(),
+            )
         checked = self.result is not None and self.result.cross_check is not None
         return (
             self.gap_table(),
             self.memory_table(),
             self.layer_table(),
+            self.graph_table(),
             self.margin_table(),
             self.log_table(),
+            *((self.search_table(),) if self.search else ()),
             *((self.cross_check_table(),) if checked else ()),
         )
 
@@ -191,6 +208,33 @@ class JobRecord:
         ]
         columns = ("case", "clause", "elapsed [s]", "margin lower bound", "margin upper bound", "step")
         return Table("bound_gap", columns, tuple(rows))
+
+    def search_table(self) -> Table:
+        """How branch and bound stood, one row a moment."""
+        rows = tuple(
+            (
+                point.elapsed_s,
+                point.branching.value,
+                point.done,
+                point.open,
+                point.depth,
+                point.clauses_open,
+                point.worst,
+                point.best,
+            )
+            for point in self.search
+        )
+        columns = (
+            "elapsed [s]",
+            "splitting",
+            "domains bounded",
+            "domains open",
+            "deepest [splits]",
+            "clauses open",
+            "least margin lower bound of an open clause",
+            "greatest margin lower bound of an open clause",
+        )
+        return Table("search", columns, rows)
 
     def memory_table(self) -> Table:
         rows: list[tuple[Cell, ...]] = []
@@ -209,35 +253,23 @@ class JobRecord:
         )
         return Table("memory", columns, tuple(rows))
 
+    def layer_rows(self) -> tuple[LayerRow, ...]:
+        """What is proven and measured of each layer, so far."""
+        return layers.layer_rows(self.layers, self.noise, self.variability)
+
     def layer_table(self) -> Table:
-        rows: list[tuple[Cell, ...]] = [
-            (
-                layer.case,
-                layer.node,
-                layer.op,
-                layer.size,
-                layer.lower_min,
-                layer.upper_max,
-                layer.width_mean,
-                layer.width_max,
-                layer.unstable,
-                layer.method,
-            )
-            for layer in self.layers.values()
-        ]
-        columns = (
-            "case",
-            "node",
-            "operator",
-            "elements",
-            "least lower bound",
-            "greatest upper bound",
-            "mean width",
-            "greatest width",
-            "unstable neurons",
-            "method",
-        )
-        return Table("layers", columns, tuple(rows))
+        """Bounds of each layer; of a run that measures also its proven rounding and observed noise."""
+        rows = self.layer_rows()
+        columns = layers.BOUND_COLUMNS
+        if not (self.noise or self.variability):
+            return Table("layers", columns, tuple(map(layers.bound_cells, rows)))
+        cells = tuple((*layers.bound_cells(row), *layers.noise_cells(row)) for row in rows)
+        return Table("layers", (*columns, *layers.NOISE_COLUMNS), cells)
+
+    def graph_table(self) -> Table:
+        """One row a node of the network: what feeds it, and the worst that is known of it."""
+        rows = () if self.network is None else layers.node_cells(self.network, self.layer_rows())
+        return Table("graph", layers.NODE_COLUMNS, rows)
 
     def margin_table(self) -> Table:
         margins = () if self.result is None else self.result.margin.per_clause
@@ -265,6 +297,19 @@ class JobRecord:
 def one_line(text: str) -> str:
     """A reason without its line breaks, for a cell of a table."""
     return "; ".join(part.strip() for part in text.splitlines() if part.strip())
+
+
+def search_words(search: SearchSummary) -> str:
+    """ "12 345 domains, deepest 17 splits, splitting inputs", and how many of them were left open, if any."""
+    parts = [_counted(search.domains, "domain"), f"deepest {_counted(search.depth, 'split')}"]
+    parts.append(f"splitting {search.branching.value}s")
+    if search.open:
+        parts.append(f"{_counted(search.open, 'domain')} left open")
+    return ", ".join(parts)
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}".replace(",", GROUP)
 
 
 def instance_table(results: Iterable[InstanceResult]) -> Table:

@@ -10,7 +10,17 @@ import pytest
 
 from boundscope.daemon.store import Store, thinning_key
 from boundscope.errors import StoreError
-from boundscope.protocol import TELEMETRY, EventRecord, GapPoint, LayerNoise, LogLine, MemorySample, Progress
+from boundscope.protocol import (
+    TELEMETRY,
+    Branching,
+    EventRecord,
+    GapPoint,
+    LayerNoise,
+    LogLine,
+    MemorySample,
+    Progress,
+    SearchPoint,
+)
 
 DECODE = msgspec.msgpack.Decoder(EventRecord).decode
 
@@ -112,11 +122,12 @@ def test_exactly_telemetry_may_be_thinned():
     samples = (
         gap(1.0),
         Progress(stage="", done=0, total=0),
+        SearchPoint(elapsed_s=0, branching=Branching.INPUT, done=1, open=1, depth=0, clauses_open=1),
         MemorySample(elapsed_s=0, by_category={}, resident_bytes=0),
         noise("conv1"),
     )
     assert {type(sample) for sample in samples} == set(TELEMETRY)
-    assert len({thinning_key(0, sample) for sample in samples}) == 4
+    assert len({thinning_key(0, sample) for sample in samples}) == 5
     assert (
         thinning_key(0, noise("conv1")) != thinning_key(0, noise("conv2")) != thinning_key(1, noise("conv2"))
     )

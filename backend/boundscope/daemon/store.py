@@ -29,6 +29,7 @@ from boundscope.protocol import (
     JobInfo,
     LayerNoise,
     MemorySample,
+    SearchPoint,
     StateChanged,
     VariabilityResult,
     VerifyResult,
@@ -258,6 +259,8 @@ def thinning_key(rank: int, event: Event) -> str | None:
     match event:
         case GapPoint():
             return f"gap {event.case} {event.clause}"
+        case SearchPoint():
+            return "search"
         case MemorySample():
             return f"memory {rank}"
         case LayerNoise():

@@ -34,6 +34,7 @@ from boundscope.protocol.events import (
     LogLine,
     MemorySample,
     Progress,
+    SearchPoint,
     StateChanged,
 )
 from boundscope.protocol.instances import (
@@ -213,6 +214,7 @@ __all__ = [
     "RequestBody",
     "Resume",
     "RoundingMode",
+    "SearchPoint",
     "SearchSummary",
     "Seconds",
     "Sharding",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from boundscope.protocol.base import Struct
-from boundscope.protocol.choices import JobState, Verdict
+from boundscope.protocol.choices import Branching, JobState, Verdict
 from boundscope.protocol.instances import InstanceResult, InstancesResult, InstanceStarted
 from boundscope.protocol.jobs import Job
 from boundscope.protocol.noise import LayerNoise, VariabilityResult
@@ -22,12 +22,17 @@ class LogLine(Struct, tag="log"):
 
 
 class Progress(Struct, tag="progress"):
-    """`stage` is what people read ("bounds of conv1"); done and total count its units; total 0 = unknown."""
+    """`stage` is what people read ("bounds of conv1"); done and total count its units; total 0 = unknown.
+
+    Of a branch and bound, `done` counts domains bounded and `open` those that wait. Each may be split into more, so
+    there is no total, and no share of one.
+    """
 
     stage: str
     done: int
     total: int
     eta_s: float | None = None
+    open: int | None = None
 
 
 class GapPoint(Struct, tag="gap"):
@@ -39,6 +44,24 @@ class GapPoint(Struct, tag="gap"):
     lower: float | None
     upper: float | None
     step: str = ""  # method or round that gave it: "ibp", "crown", "attack", …
+
+
+class SearchPoint(Struct, tag="search"):
+    """How branch and bound stood at one moment, over all searches of the run.
+
+    `done` domains were bounded so far and `open` ones waited; `depth` is the number of splits of the deepest one.
+    The margins are proven lower bounds of the clauses that were open: the least and the greatest of them, None
+    where no clause had one.
+    """
+
+    elapsed_s: float
+    branching: Branching
+    done: int
+    open: int
+    depth: int
+    clauses_open: int
+    worst: float | None = None
+    best: float | None = None
 
 
 MEMORY_CATEGORIES = ("weights", "gathered", "rows", "slopes", "workspace", "other")
@@ -83,6 +106,7 @@ Event = (
     | LogLine
     | Progress
     | GapPoint
+    | SearchPoint
     | MemorySample
     | LayerBounds
     | NetworkSummary
@@ -98,6 +122,7 @@ Event = (
 TELEMETRY = (
     Progress,
     GapPoint,
+    SearchPoint,
     MemorySample,
     LayerNoise,
 )  # may be thinned out for a slow client; all else never

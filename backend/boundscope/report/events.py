@@ -52,6 +52,8 @@ def _summaries(record: JobRecord) -> Iterator[Event]:
 
 
 def _timed(record: JobRecord) -> Iterator[tuple[float, int, Event]]:
+    for point in record.search:
+        yield point.elapsed_s, 0, point
     for (case, clause), gap in record.gaps.items():
         for elapsed_s, lower, upper, step in zip(gap.elapsed_s, gap.lower, gap.upper, gap.step, strict=True):
             yield (

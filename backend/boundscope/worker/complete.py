@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from boundscope.bounds import BoundEngine
 from boundscope.monitor import Monitor
 from boundscope.properties.types import Property
-from boundscope.protocol import Branching, Counterexample, Method, Progress, SearchSummary, VerifyJob
+from boundscope.protocol import (
+    Branching,
+    Counterexample,
+    Method,
+    Progress,
+    SearchPoint,
+    SearchSummary,
+    VerifyJob,
+)
 from boundscope.search.complete import Search, plan, run_searches
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
@@ -23,6 +31,7 @@ from boundscope.worker.witness import Witnesses
 FEW_CASES = 8  # each is bounded by itself before their boxes are searched together
 POOL_SHARE = 0.5  # of the memory that is free when the search begins
 MOST_POOL_BYTES = 1 << 30
+TELL_EVERY_S = 0.1
 INTERVALS, CROWN = Step(Method.IBP, Method.IBP), Step(Method.CROWN, Method.CROWN)
 SLOPES = (Step(Method.CROWN, Method.ALPHA_CROWN), Step(Method.ALPHA_CROWN, Method.ALPHA_CROWN))
 
@@ -46,6 +55,8 @@ class CompleteSearch:
         self.order = plan(job.branching, engine.network, prop.cases)
         self._branching = self.order[0]
         self._before = 0  # domains of the searches that are over
+        self._told_s = -math.inf
+        self._untold: SearchPoint | None = None
         self.summary: SearchSummary | None = None
 
     @property
@@ -57,7 +68,6 @@ class CompleteSearch:
 
     def run(self, cases: NativeCases, witnesses: Witnesses, folder: Path | None) -> SearchOutcome:
         """Raises DeadlineError, CancelledError; what is proven by then is in the proof."""
-        keys = [(c, k) for c, case in enumerate(self._property.cases) for k in range(len(case.clauses))]
 
         def judge(case: int, points: NDArray[np.float64]) -> Counterexample | None:
             return witnesses.judge(case, points)
@@ -65,7 +75,7 @@ class CompleteSearch:
         task = SearchTask(
             engine=self._engine,
             cases=self._property.cases,
-            open=frozenset(key for key in keys if key not in self._proof.proven),
+            open=frozenset(key for key in self._keys() if key not in self._proof.proven),
             root=lambda number: cases.root(number, self._property.cases[number], self.steps),
             judge=judge,
             report=self._report,
@@ -80,6 +90,9 @@ class CompleteSearch:
         self._keep(outcome.proven, outcome.lower)
         return outcome
 
+    def _keys(self) -> list[Key]:
+        return [(c, k) for c, case in enumerate(self._property.cases) for k in range(len(case.clauses))]
+
     def _named(self, branching: Branching) -> Search:
         search = search_of(branching)
 
@@ -87,7 +100,12 @@ class CompleteSearch:
             self._branching = branching
             self._before = 0 if self.summary is None else self.summary.domains
             self._monitor.log(f"branch and bound: splitting {NAMES[branching]}")
-            return search(task)
+            boxes = len({case for case, _ in task.open})
+            self._stand(self._before, boxes, 0 if self.summary is None else self.summary.depth)
+            try:
+                return search(task)
+            finally:
+                self._tell()
 
         return begin
 
@@ -102,12 +120,37 @@ class CompleteSearch:
         depth = max(standing.depth, 0 if self.summary is None else self.summary.depth)
         done = self._before + standing.done
         self.summary = SearchSummary(self._branching, done, depth, standing.open)
+        self._stand(done, standing.open, depth)
+
+    def _stand(self, done: int, open: int, depth: int) -> None:
+        """Note how the search stands; it is told now, or with what follows soon."""
         if self._ranks.rank:
             return
-        self._monitor.emit(
-            Progress(stage="branch and bound: domains bounded", done=done, total=done + standing.open)
+        left = [key for key in self._keys() if key not in self._proof.proven]
+        lower = [self._proof.lower[key] for key in left if key in self._proof.lower]
+        self._untold = SearchPoint(
+            elapsed_s=self._monitor.elapsed_s,
+            branching=self._branching,
+            done=done,
+            open=open,
+            depth=depth,
+            clauses_open=len(left),
+            worst=min(lower, default=None),
+            best=max(lower, default=None),
         )
-        self._changed(f"splitting {NAMES[self._branching]}")
+        if self._monitor.now_s - self._told_s >= TELL_EVERY_S:
+            self._tell()
+
+    def _tell(self) -> None:
+        """Tell who watches how the search stands, unless they know."""
+        point = self._untold
+        if point is None:
+            return
+        self._untold, self._told_s = None, self._monitor.now_s
+        step = f"splitting {NAMES[self._branching]}"
+        self._monitor.emit(point)
+        self._monitor.emit(Progress(stage=step, done=point.done, total=0, open=point.open))
+        self._changed(step)
 
     def _keep(self, proven: frozenset[Key], lower: dict[Key, float]) -> None:
         for key, value in lower.items():

@@ -21,6 +21,7 @@ FOUNDATION = {
     "errors",
     "protocol",
     "monitor",
+    "layers",
     "records",
     "capabilities",
     "command",
@@ -37,7 +38,8 @@ ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "protocol": set(),
     "monitor": {"errors", "protocol"},
-    "records": {"protocol"},
+    "layers": {"protocol"},
+    "records": {"protocol", "layers"},
     "capabilities": {"errors", "protocol"},
     "command": {"protocol"},
     "examples": {"errors", "protocol"},
@@ -62,6 +64,7 @@ ARROWS: dict[str, set[str]] = {
     "boundscope_app": {
         "protocol",
         "client",
+        "layers",
         "records",
         "capabilities",
         "command",
@@ -120,6 +123,7 @@ def test_arrows_point_one_way() -> None:
 
 LIGHT = (
     "boundscope.protocol",
+    "boundscope.layers",
     "boundscope.records",
     "boundscope.command",
     "boundscope.capabilities",

@@ -144,7 +144,7 @@ def test_csv_of_every_table(boundscope: Command, robust: Example, tmp_path: Path
     folder = tmp_path / "made" / "here"
     assert boundscope("verify", robust.network, robust.property, "--csv", folder).returncode == 0
     names = {path.name for path in folder.iterdir()}
-    assert names == {"bound_gap.csv", "memory.csv", "layers.csv", "margins.csv", "log.csv"}
+    assert names == {"bound_gap.csv", "memory.csv", "layers.csv", "graph.csv", "margins.csv", "log.csv"}
     with (folder / "margins.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 9

@@ -34,6 +34,8 @@ SLICE = 128  # parts bounded together, at most
 SLICE_ELEMENTS = 1 << 21  # of their tensors that non-linear nodes read
 LARGEST_BATCH = 2048
 LEAST_BATCH = 64  # few parts are split several times at once, up to about so many
+# Elements that non-linear nodes read, in all parts of a batch, and of one that is filled up by more splits.
+BATCH_ELEMENTS, LEAST_BATCH_ELEMENTS = 1 << 22, 1 << 18
 PART_TENSORS = 16  # float64 values that bounding a part takes for each element that a non-linear node reads
 TURN = 64  # batches of one context before the next gets its turn
 JUDGED = 16  # points of a batch that are looked at for a counterexample
@@ -292,8 +294,11 @@ class _Group:
         self._counts = bounder.table.there.astype(np.int64)
         self._resolution = layout.largest * RESOLUTION
         self.slice = max(1, min(SLICE, SLICE_ELEMENTS // max(1, layout.elements)))
-        part_bytes = 8 * PART_TENSORS * max(1, layout.elements)
-        most = max(2, min(LARGEST_BATCH, task.memory_bytes // (2 * part_bytes)))
+        elements = max(1, layout.elements)
+        self.least_batch = max(2, min(LEAST_BATCH, LEAST_BATCH_ELEMENTS // elements))
+        part_bytes = 8 * PART_TENSORS * elements
+        fitting = min(task.memory_bytes // (2 * part_bytes), BATCH_ELEMENTS // elements)
+        most = max(2, min(LARGEST_BATCH, fitting))
         self.batch = most if task.batch is None else max(2, task.batch)
 
     @property
@@ -389,7 +394,7 @@ class _Group:
     def _halves(self, rows: Rows) -> Rows | None:
         """Each part halved, and halved again where there are few."""
         halved = self._halved(rows)
-        while halved is not None and len(halved["place"]) < min(LEAST_BATCH, self.batch) // 2:
+        while halved is not None and len(halved["place"]) < min(self.least_batch, self.batch) // 2:
             halved = self._halved(halved)
         if halved is None:
             return None

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+# A process that stands by imports all of torch, and most tests have one small job or none. Those that want one say so.
+os.environ["BOUNDSCOPE_NO_SPARE"] = "1"
 SHARED = Path(os.environ.get("BOUNDSCOPE_SHARED", ROOT.parent / "shared"))
 
 

@@ -1,4 +1,4 @@
-"""A daemon whose verify jobs run behaviours.py: `serve.py light|ranks OPTIONS`. Everything else is the real thing."""
+"""A daemon whose verify jobs run behaviours.py: `serve.py light|ranks|… OPTIONS`. Everything else is the real thing."""
 
 import sys
 
@@ -9,6 +9,8 @@ from boundscope.daemon.jobspec import KINDS, Kind
 VERIFY = {
     "light": Kind("daemon.light_job", "daemon.behaviours:run"),
     "ranks": Kind("boundscope.worker.launch", "daemon.behaviours:run"),
+    "warm": Kind("boundscope.worker.launch", "daemon.behaviours:run", warm=True),
+    "exec": Kind("daemon.exec_launch", "daemon.behaviours:run"),
     "impatient": Kind("daemon.light_job", "daemon.behaviours:run"),
     "broken": Kind("no_such_module", ""),
     "product": KINDS["verify"],

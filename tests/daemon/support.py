@@ -25,6 +25,7 @@ from boundscope.protocol import (
 )
 
 HERE = Path(__file__).parent
+SPARE = "boundscope.worker.spare"
 BACKEND = HERE.parent.parent / "backend"
 
 
@@ -38,14 +39,21 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 30.0, what: str
     raise AssertionError(f"{what} did not come about within {timeout_s} s")
 
 
-def environment(home: Path) -> dict[str, str]:
-    paths = os.pathsep.join((str(BACKEND), str(HERE.parent)))
-    return {**os.environ, "PYTHONPATH": paths, "BOUNDSCOPE_HOME": str(home), "OMP_NUM_THREADS": "1"}
+def environment(home: Path, *, spare: bool = False) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join((str(BACKEND), str(HERE.parent))),
+        "BOUNDSCOPE_HOME": str(home),
+        "BOUNDSCOPE_NO_SPARE": "" if spare else "1",
+        "OMP_NUM_THREADS": "1",
+    }
 
 
 @dataclass
 class DaemonUnderTest:
-    """`ranks`: verify jobs run through torchrun; otherwise in one light process. See behaviours.py for the seeds."""
+    """`ranks`: verify jobs run through torchrun; `warm`: of a spare process; `exec`: of ranks that are no forks, as with
+    GPUs; otherwise in one light process. See behaviours.py for the seeds.
+    """
 
     home: Path
     arguments: tuple[str, ...]
@@ -62,9 +70,21 @@ class DaemonUnderTest:
                 [sys.executable, "-P", str(HERE / "serve.py"), *self.arguments, "--home", str(self.home)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment(self.home),
+                env=environment(self.home, spare=self.arguments[0] == "warm"),
             )
         wait_for(lambda: self._published() or self._died(), 20, "the connection file")
+        if self.arguments[0] == "warm":
+            wait_for(self.spare_stands_by, 60, "the spare process")
+
+    def spare(self) -> psutil.Process | None:
+        """The spare process, whether it is ready or not."""
+        children = psutil.Process(self.pid).children()
+        return next((child for child in children if SPARE in child.cmdline()), None)
+
+    def spare_stands_by(self) -> psutil.Process | None:
+        spare = self.spare()
+        stands_by = spare and f"the spare process {spare.pid} stands by" in self.log_path.read_text()
+        return spare if stands_by else None
 
     def _published(self) -> bool:
         path = connection_path(self.home)
@@ -104,7 +124,7 @@ class DaemonUnderTest:
 
 @pytest.fixture
 def serve(tmp_path: Path) -> Iterator[Callable[..., DaemonUnderTest]]:
-    """`serve("light" | "impatient" | "ranks", *arguments)` starts a daemon."""
+    """`serve("light" | "impatient" | "ranks" | "warm" | "exec", *arguments)` starts a daemon."""
     started: list[DaemonUnderTest] = []
 
     def start(kind: str = "light", *arguments: str, home: Path | None = None) -> DaemonUnderTest:
@@ -117,10 +137,10 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., DaemonUnderTest]]:
     for daemon in started:
         daemon.close()
     for daemon in started:
-        assert leftovers(daemon.home) == [], "processes were left behind"
+        assert processes(daemon.home) == [], "processes were left behind"
 
 
-def leftovers(home: Path) -> list[psutil.Process]:
+def processes(home: Path) -> list[psutil.Process]:
     """Live processes whose command line names something under `home`."""
     found = []
     for process in psutil.process_iter(["cmdline", "status"]):
@@ -128,6 +148,13 @@ def leftovers(home: Path) -> list[psutil.Process]:
         if process.info["status"] != psutil.STATUS_ZOMBIE and any(str(home) in word for word in words):
             found.append(process)
     return found
+
+
+def leftovers(home: Path) -> list[psutil.Process]:
+    """`processes` but for the spare ones, whose forks, the jobs, look just like them."""
+    found = processes(home)
+    spare = {process for process in found if SPARE in process.info["cmdline"]}
+    return [process for process in found if process not in spare or process.parent() in spare]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import os
 import signal
 import time
 
+import psutil
 import pytest
 from msgspec.structs import replace
 
@@ -14,6 +15,11 @@ from boundscope.daemon.jobspec import SPEC_NAME
 from boundscope.protocol import Failure, GapPoint, JobState, LogLine, Progress, Verdict, VerifyResult
 from daemon import behaviours
 from daemon.support import job, leftovers, wait_for, wait_for_event, wait_until_ended
+
+
+# Ranks that are forks of a launcher started anew, or of the spare process; and ranks started anew, as with GPUs.
+every_start = pytest.mark.parametrize("start", ["ranks", "warm", "exec"])
+cold_and_warm = pytest.mark.parametrize("start", ["ranks", "warm"])
 
 
 def rank_pids(client, job_id, count):
@@ -35,8 +41,9 @@ def failures(client, job_id):
     return [record.event for record in client.events(job_id) if isinstance(record.event, Failure)]
 
 
-def test_two_ranks_meet_and_rank_0_gives_the_result(serve, job_for):
-    daemon = serve("ranks")
+@every_start
+def test_two_ranks_meet_and_rank_0_gives_the_result(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = wait_until_ended(client, client.submit(job_for(client, behaviours.QUICK, ranks=2)).id)
     assert (info.state, info.cause) == (JobState.FINISHED, "")
@@ -48,8 +55,9 @@ def test_two_ranks_meet_and_rank_0_gives_the_result(serve, job_for):
     wait_for(lambda: len(leftovers(daemon.home)) == 1, 10, "the end of the ranks")
 
 
-def test_a_rank_killed_by_sigkill_ends_the_job_with_its_name(serve, job_for):
-    daemon = serve("ranks")
+@every_start
+def test_a_rank_killed_by_sigkill_ends_the_job_with_its_name(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.MEETS, ranks=2))
     pids = rank_pids(client, info.id, 2)
@@ -63,8 +71,9 @@ def test_a_rank_killed_by_sigkill_ends_the_job_with_its_name(serve, job_for):
     assert len(leftovers(daemon.home)) == 1, "only the daemon is left"
 
 
-def test_a_rank_that_raises_ends_the_job_with_its_cause(serve, job_for):
-    client = serve("ranks").client()
+@cold_and_warm
+def test_a_rank_that_raises_ends_the_job_with_its_cause(serve, job_for, start):
+    client = serve(start).client()
     ended = wait_until_ended(client, client.submit(job_for(client, behaviours.RAISES, ranks=2)).id)
     assert ended.state is JobState.FAILED
     assert ended.cause == "rank 1 failed: ValueError: this rank has had enough"
@@ -72,8 +81,9 @@ def test_a_rank_that_raises_ends_the_job_with_its_cause(serve, job_for):
 
 
 @pytest.mark.slow
-def test_a_stopped_rank_ends_the_job_within_thirty_seconds(serve, job_for):
-    daemon = serve("ranks")
+@cold_and_warm
+def test_a_stopped_rank_ends_the_job_within_thirty_seconds(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.MEETS, ranks=2))
     pids = rank_pids(client, info.id, 2)
@@ -85,20 +95,22 @@ def test_a_stopped_rank_ends_the_job_within_thirty_seconds(serve, job_for):
     assert len(leftovers(daemon.home)) == 1
 
 
-def test_a_killed_launcher_takes_its_ranks_along(serve, job_for):
-    daemon = serve("ranks")
+@every_start
+def test_a_killed_launcher_takes_its_ranks_along(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.MEETS, ranks=2))
-    rank_pids(client, info.id, 2)
-    launcher = next(p for p in leftovers(daemon.home) if "boundscope.worker.launch" in p.cmdline())
+    launcher = psutil.Process(rank_pids(client, info.id, 2)[0]).parent()
+    assert launcher.pid != daemon.spare().pid if start == "warm" else launcher.ppid() == daemon.pid
     launcher.kill()
     ended = wait_until_ended(client, info.id, 30)
     assert ended.cause.startswith("the job's launcher was killed by SIGKILL")
     assert len(leftovers(daemon.home)) == 1
 
 
-def test_cancel_is_heard_by_the_ranks(serve, job_for):
-    daemon = serve("ranks")
+@cold_and_warm
+def test_cancel_is_heard_by_the_ranks(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.PATIENT, ranks=2))
     wait_for_event(client, info.id, Progress)
@@ -146,8 +158,9 @@ def test_a_job_beyond_its_time_limit_is_ended_as_a_timeout(serve, job_for):
     assert result.margin.per_clause[0].lower == 0.25
 
 
-def test_kill_9_of_the_daemon_loses_nothing(serve, job_for):
-    daemon = serve("ranks")
+@cold_and_warm
+def test_kill_9_of_the_daemon_loses_nothing(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     done = wait_until_ended(client, client.submit(job_for(client, behaviours.QUICK)).id)
     done_events = client.events(done.id)
@@ -178,8 +191,9 @@ def test_kill_9_of_the_daemon_loses_nothing(serve, job_for):
     again.cancel(waiting.id, force=True)
 
 
-def test_sigterm_to_the_daemon_cancels_and_records(serve, job_for):
-    daemon = serve("ranks")
+@cold_and_warm
+def test_sigterm_to_the_daemon_cancels_and_records(serve, job_for, start):
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.PATIENT, ranks=2))
     wait_for_event(client, info.id, Progress)

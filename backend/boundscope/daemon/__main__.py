@@ -1,9 +1,10 @@
-"""`python -m boundscope.daemon [--home DIR] [--idle-exit S] [--jobs N]`."""
+"""`python -m boundscope.daemon [--home DIR] [--idle-exit S] [--jobs N] [--no-spare]`."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.daemon.server import Daemon
 from boundscope.errors import BoundscopeError, DaemonError
 
+NO_SPARE_VARIABLE = "BOUNDSCOPE_NO_SPARE"
 EXIT_HELD = 3  # another daemon serves this home
 
 
@@ -29,6 +31,12 @@ def main(argv: Sequence[str] | None = None, *, kinds: Mapping[str, Kind] = KINDS
     parser.add_argument(
         "--jobs", type=int, default=1, metavar="N", help="run up to N jobs at once (default 1)"
     )
+    parser.add_argument(
+        "--no-spare",
+        action="store_true",
+        default=bool(os.environ.get(NO_SPARE_VARIABLE)),
+        help=f"keep no process that stands by for the next job (also ${NO_SPARE_VARIABLE}=1)",
+    )
     options = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     try:
@@ -37,6 +45,7 @@ def main(argv: Sequence[str] | None = None, *, kinds: Mapping[str, Kind] = KINDS
             idle_exit_s=options.idle_exit,
             jobs_at_once=max(1, options.jobs),
             kinds=kinds,
+            spare=not options.no_spare,
         )
         daemon.run()
     except BoundscopeError as error:

@@ -17,6 +17,7 @@ from boundscope.daemon.blobs import BlobStore, hashes_of, job_files, property_fi
 from boundscope.daemon.endpoint import Endpoint, KeyPair
 from boundscope.daemon.hello import HOST
 from boundscope.daemon.jobspec import CHECKPOINT_NAME, SEARCH_NAME, JobSpec, Kind, job_kind
+from boundscope.daemon.launch import Launch, launch_anew
 from boundscope.daemon.postmortem import Outcome
 from boundscope.daemon.run import JobRun
 from boundscope.daemon.store import Store
@@ -57,6 +58,7 @@ class Jobs:
         *,
         at_once: int,
         changed: Callable[[JobInfo], None],
+        launch: Launch = launch_anew,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -65,6 +67,7 @@ class Jobs:
         self._kinds = kinds
         self._at_once = at_once
         self._changed = changed
+        self._launch = launch
         self._infos: dict[str, JobInfo] = {}
         self._keys: dict[str, str] = {}  # job id -> submission key, and the other way round
         self._ids: dict[str, str] = {}
@@ -311,6 +314,7 @@ class Jobs:
             record=lambda rank, time_s, event: self._record(info.id, rank, time_s, event),
             send=self._endpoint.send,
             remember=lambda mark: self._store.remember_process(info.id, mark),
+            launch=self._launch,
         )
 
     def _prepare_search(self, info: JobInfo, folder: Path) -> str:

@@ -26,19 +26,25 @@ EXIT_LOST_PEER = 4
 class Kind:
     """How one kind of job runs: `python -m module FOLDER`, which calls `entry` ("package.module:function").
 
-    `beside` jobs are light: they start at once, beside the queue.
+    `beside` jobs are light: they start at once, beside the queue. `warm`: a spare process may fork for it and call
+    `module.main(FOLDER)`.
     """
 
     module: str
     entry: str
     beside: bool = False
+    warm: bool = False
 
 
 KINDS: Mapping[str, Kind] = {
-    "verify": Kind("boundscope.worker.launch", "boundscope.worker.verify:run_verify"),
-    "variability": Kind("boundscope.worker.launch", "boundscope.worker.variability:run_variability"),
-    "instances": Kind("boundscope.worker.launch", "boundscope.worker.instances:run_instances"),
-    "inspect": Kind("boundscope.worker.inspect", "boundscope.worker.inspect:inspect_files", beside=True),
+    "verify": Kind("boundscope.worker.launch", "boundscope.worker.verify:run_verify", warm=True),
+    "variability": Kind(
+        "boundscope.worker.launch", "boundscope.worker.variability:run_variability", warm=True
+    ),
+    "instances": Kind("boundscope.worker.launch", "boundscope.worker.instances:run_instances", warm=True),
+    "inspect": Kind(
+        "boundscope.worker.inspect", "boundscope.worker.inspect:inspect_files", beside=True, warm=True
+    ),
 }
 
 
@@ -72,10 +78,14 @@ class RankExit(Struct, frozen=True):
 
 
 class LaunchReport(Struct, frozen=True):
-    """What the launcher saw, left in the folder for the daemon. `cause` where the ranks did not even start."""
+    """What the launcher saw, left in the folder for the daemon. `cause` where the ranks did not even start.
+
+    `cpu_s`: processor time of the launcher and its ranks.
+    """
 
     exits: tuple[RankExit, ...] = ()
     cause: str = ""
+    cpu_s: float = 0.0
 
 
 def job_kind(job: Job) -> str:

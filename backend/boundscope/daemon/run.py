@@ -17,17 +17,16 @@ from pathlib import Path
 import msgspec
 
 from boundscope.daemon.instances import InstanceWatch
-from boundscope.daemon.jobspec import LOG_NAME, REPORT_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.jobspec import REPORT_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.launch import Launch, Launched, launch_anew
 from boundscope.daemon.overtime import Overtime
 from boundscope.daemon.pause import Pause
 from boundscope.daemon.postmortem import Doom, Outcome, Witness, judge
 from boundscope.daemon.processes import (
     ProcessMark,
-    child_environment,
     cpu_seconds,
     is_stopped,
     oom_kills,
-    python_command,
     signal_trees,
 )
 from boundscope.protocol import (
@@ -86,11 +85,12 @@ class JobRun:
     record: Callable[[int, float, Event], object]
     send: Callable[[bytes, bytes], object]
     remember: Callable[[ProcessMark], object] = lambda mark: None
+    launch: Launch = launch_anew
     witness: Witness = field(default_factory=Witness)
     _overtime: Overtime = field(init=False)
     _instances: InstanceWatch | None = field(init=False, default=None)
     _ranks: dict[int, _Rank] = field(default_factory=dict)
-    _process: subprocess.Popen[bytes] | None = None
+    _process: Launched | None = None
     _launcher: ProcessMark | None = None
     _started_s: float = 0.0
     _ticked_s: float = 0.0
@@ -109,19 +109,11 @@ class JobRun:
         self._overtime = self._instances or Overtime(job)
 
     def start(self) -> None:
-        """Start the launcher in a session of its own; OSError where that cannot be done."""
+        """Start the launcher; OSError where that cannot be done."""
         write_spec(self.folder, self.spec)
         self._oom_kills = oom_kills()
         self._started_s = self._ticked_s = time.monotonic()
-        with (self.folder / LOG_NAME).open("ab") as log:
-            self._process = subprocess.Popen(
-                python_command(self.kind.module, str(self.folder)),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                env=child_environment(**thread_variables(_threads(self.spec))),
-            )
+        self._process = self.launch(self.kind, self.folder, thread_variables(_threads(self.spec)))
         self._launcher = ProcessMark.of(self._process.pid)
         if self._launcher is not None:
             self.remember(self._launcher)

@@ -17,8 +17,9 @@ from boundscope.daemon.endpoint import Endpoint, KeyPair, Message
 from boundscope.daemon.home import Home
 from boundscope.daemon.jobs import Jobs
 from boundscope.daemon.jobspec import KINDS, Kind
-from boundscope.daemon.processes import signal_trees
+from boundscope.daemon.processes import ProcessMark, signal_trees
 from boundscope.daemon.requests import Answerer, RawPage
+from boundscope.daemon.spare import Spare
 from boundscope.daemon.store import Store
 from boundscope.daemon.subscriptions import Subscriptions
 from boundscope.errors import StoreError
@@ -42,6 +43,11 @@ class _RawReply(Struct, frozen=True, tag="reply"):
     body: ReplyBody | RawPage
 
 
+def _spare_id(mark: ProcessMark) -> str:
+    """What the store calls a spare process, among the jobs."""
+    return f"spare {mark.pid}"
+
+
 class Daemon:
     """Serves one home until `stop`; StoreError or DaemonError where it cannot."""
 
@@ -52,6 +58,7 @@ class Daemon:
         idle_exit_s: float | None = None,
         jobs_at_once: int = 1,
         kinds: Mapping[str, Kind] = KINDS,
+        spare: bool = False,
     ) -> None:
         self._home = Home(home)
         self._idle_exit_s = idle_exit_s
@@ -60,6 +67,12 @@ class Daemon:
         self._sweep()
         self._endpoint = Endpoint()
         self._subscriptions = Subscriptions(self._store, self._endpoint.send)
+        self._spare = Spare(
+            self._home.path,
+            wanted=spare and any(kind.warm for kind in kinds.values()),
+            remember=lambda mark: self._store.remember_process(_spare_id(mark), mark),
+            forget=lambda mark: self._store.forget_processes(_spare_id(mark)),
+        )
         self._jobs = Jobs(
             self._store,
             self._blobs,
@@ -68,6 +81,7 @@ class Daemon:
             kinds,
             at_once=jobs_at_once,
             changed=self._note_change,
+            launch=self._spare.launch,
         )
         self._changes: dict[str, JobInfo] = {}
         self._told: dict[str, tuple[str, float]] = {}
@@ -88,7 +102,7 @@ class Daemon:
         """End the processes that a crashed daemon left; never one that only has the same pid."""
         for job_id, mark in self._store.processes():
             if signal_trees([mark], signal.SIGKILL):
-                log.warning("ended process %d, left over from job %s", mark.pid, job_id)
+                log.warning("ended process %d, left over from %s", mark.pid, job_id)
 
     def stop(self) -> None:
         """Cancel what runs, record it, and end; to be called from the loop or a signal handler."""
@@ -119,6 +133,7 @@ class Daemon:
             signal.set_wakeup_fd(-1)
             for run in self._jobs.runs.values():
                 run.abandon()
+            self._spare.close()
             self._home.close()
             self._endpoint.close()
             self._store.close()
@@ -133,6 +148,8 @@ class Daemon:
             if now - ticked >= TICK_S:
                 ticked = now
                 self._jobs.tick()
+                if self._stopping_s is None:
+                    self._spare.tick(now)
             if self._due(now):
                 self._commit_or_wait(now)
             if now - retried >= 0.1:

@@ -1,4 +1,8 @@
-"""ONNX Runtime on the CPU, quiet, with its errors as ours."""
+"""ONNX Runtime on the CPU, quiet, with its errors as ours.
+
+It is imported when a network is first loaded into it: it starts a thread of its own, and a process that has more than
+one cannot be forked safely (see `boundscope.worker.spare`).
+"""
 
 from __future__ import annotations
 
@@ -7,29 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
-import onnxruntime
-from onnxruntime.capi import onnxruntime_pybind11_state as state
 
 from boundscope.errors import NetworkError
 from boundscope.network.file import has_external_data, read_bytes, read_model
 from boundscope.network.operators.base import Array
 
-# The binding derives each of its errors from Exception itself; there is no common base to catch.
-RUNTIME_ERRORS: tuple[type[Exception], ...] = (
-    state.EPFail,
-    state.EngineError,
-    state.Fail,
-    state.InvalidArgument,
-    state.InvalidGraph,
-    state.InvalidProtobuf,
-    state.ModelLoaded,
-    state.NoModel,
-    state.NoSuchFile,
-    state.NotImplemented,
-    state.RuntimeException,
-    RuntimeError,
-    ValueError,
-)
 _FATAL_ONLY = 4
 
 
@@ -52,6 +38,8 @@ class Session:
         Raises:
             NetworkError: ONNX Runtime refuses it.
         """
+        import onnxruntime
+
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL_ONLY
         options.intra_op_num_threads = threads
@@ -62,7 +50,7 @@ class Session:
         self.name = name
         try:
             self._session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-        except RUNTIME_ERRORS as error:
+        except _runtime_errors() as error:
             raise NetworkError(f"{name}: ONNX Runtime cannot load it: {_first_line(error)}") from error
 
     @property
@@ -95,11 +83,32 @@ class Session:
         """
         try:
             return list(self._session.run(None if outputs is None else list(outputs), dict(feeds)))
-        except RUNTIME_ERRORS as error:
+        except _runtime_errors() as error:
             raise NetworkError(f"{self.name}: ONNX Runtime cannot run it: {_first_line(error)}") from error
 
 
 _FLOAT_TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+def _runtime_errors() -> tuple[type[Exception], ...]:
+    """The binding derives each of its errors from Exception itself; there is no common base to catch."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    return (
+        state.EPFail,
+        state.EngineError,
+        state.Fail,
+        state.InvalidArgument,
+        state.InvalidGraph,
+        state.InvalidProtobuf,
+        state.ModelLoaded,
+        state.NoModel,
+        state.NoSuchFile,
+        state.NotImplemented,
+        state.RuntimeException,
+        RuntimeError,
+        ValueError,
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,19 +1,25 @@
 """Starts the ranks of a job through torchrun's elastic launcher: `python -m boundscope.worker.launch FOLDER`.
 
-It tells the daemon nothing itself; what it saw of the ranks' ends it leaves in the folder as a LaunchReport.
+It tells the daemon nothing itself; what it saw of the ranks' ends it leaves in the folder as a LaunchReport. Without
+GPUs the ranks are forks of it, and nothing is imported twice.
 """
 
 from __future__ import annotations
 
+import importlib
 import os
+import resource
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
+
+import msgspec
 
 from boundscope.daemon.jobspec import JobSpec, LaunchReport, RankExit, read_spec, write_report
 from boundscope.daemon.processes import PARENT_VARIABLE
 from boundscope.protocol import InstancesJob, VerifyJob
-from boundscope.worker import process
+from boundscope.worker import forked, process, rank
 
 SHUTDOWN_S = 3
 LOOPBACK = "lo" if sys.platform == "linux" else "lo0"
@@ -27,16 +33,22 @@ def main(folder: Path) -> NoReturn:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK)
     # Stochastic arithmetic runs on the CPU.
     if isinstance(spec.job, VerifyJob | InstancesJob) and (cause := too_few_gpus(spec.ranks)):
-        write_report(folder, LaunchReport(cause=cause))
-        process.end(1)
-    process.end(_launch(spec, folder))
+        report = LaunchReport(cause=cause)
+    else:
+        report = _launch(spec, folder)
+    write_report(folder, msgspec.structs.replace(report, cpu_s=_cpu_s()))
+    process.end(1 if report.exits or report.cause else 0)
 
 
-def _launch(spec: JobSpec, folder: Path) -> int:
+def _launch(spec: JobSpec, folder: Path) -> LaunchReport:
     from torch.distributed.elastic.multiprocessing import SignalException
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    with suppress(ImportError):  # which the ranks say themselves
+        importlib.import_module(spec.entry.partition(":")[0])
+    if forked.can_fork():
+        forked.fork_ranks(spec.ranks, lambda: rank.main(folder))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -51,15 +63,21 @@ def _launch(spec: JobSpec, folder: Path) -> int:
         shutdown_timeout=SHUTDOWN_S,
     )
     try:
-        elastic_launch(config, sys.executable)("-P", "-m", "boundscope.worker.rank", str(folder))
+        elastic_launch(config, sys.executable)("-P", "-m", rank.__name__, str(folder))
     except ChildFailedError as error:
-        exits = [RankExit(rank=rank, exit_code=failure.exitcode) for rank, failure in error.failures.items()]
-        write_report(folder, LaunchReport(exits=tuple(sorted(exits, key=lambda each: each.rank))))
-        return 1
+        exits = [
+            RankExit(rank=number, exit_code=failure.exitcode) for number, failure in error.failures.items()
+        ]
+        return LaunchReport(exits=tuple(sorted(exits, key=lambda each: each.rank)))
     except SignalException as error:
-        write_report(folder, LaunchReport(cause=f"the job's launcher was ended by {error.sigval.name}"))
-        return 1
-    return 0
+        return LaunchReport(cause=f"the job's launcher was ended by {error.sigval.name}")
+    return LaunchReport()
+
+
+def _cpu_s() -> float:
+    """Processor time of this process and of the ranks that have ended."""
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
 
 
 def too_few_gpus(ranks: int) -> str:

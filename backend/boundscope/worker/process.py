@@ -7,6 +7,8 @@ import faulthandler
 import os
 import signal
 import sys
+import traceback
+from collections.abc import Callable
 from typing import NoReturn
 
 from boundscope.daemon.processes import PARENT_VARIABLE
@@ -29,3 +31,22 @@ def end(status: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
+
+
+def run_to_the_end(work: Callable[[], object]) -> NoReturn:
+    """What a fork does instead of returning into its parent's code: its work, then it ends, also by an error."""
+    status = 1
+    try:
+        work()
+        status = 0
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    except BaseException:  # noqa: BLE001 the edge of the process
+        traceback.print_exc()
+    end(status)
+
+
+def thread_count() -> int:
+    """Threads of this process, whoever started them (Linux)."""
+    return len(os.listdir("/proc/self/task"))

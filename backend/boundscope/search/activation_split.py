@@ -176,10 +176,11 @@ class _CaseSearch:
         self._search = BetaSearch(context, neurons, self._aims, search.check)
         self._neurons = neurons
         self._pool: DomainPool | None = None
+        self._in_hand: NDArray[np.float64] = np.zeros(0)  # bounds of the domains that are being split
 
     @property
     def open(self) -> int:
-        return 1 if self._pool is None else len(self._pool)
+        return 1 if self._pool is None else len(self._pool) + len(self._in_hand)
 
     @property
     def finished(self) -> bool:
@@ -189,7 +190,10 @@ class _CaseSearch:
         """Record what is proven of each clause by now."""
         if self._pool is None:
             return
-        least = self._pool.least()
+        waiting = self._pool.least()
+        least = min(self._in_hand, default=waiting)
+        if waiting is not None:
+            least = min(waiting, least)
         for number, key in enumerate(self._keys):
             lower = (
                 self._root[number] if least is None or self._lost[number] else max(self._root[number], least)
@@ -204,6 +208,7 @@ class _CaseSearch:
         settings = self._settings
         size = self._task.batch or settings.chunk_rows * settings.batch_chunks // 2
         columns, lower = self._pool.pop(size)
+        self._in_hand = lower
         clause = columns["clause"]
         np.subtract.at(self._domains, clause, 1)
         block = self._block_of(columns)
@@ -213,7 +218,9 @@ class _CaseSearch:
         )
         part = self._split_all(block, found, torch.from_numpy(lower).to(self._device))
         depth = columns["depth"].repeat(len(part.lower) // len(lower))
-        return self._taken(part, depth + 1)
+        taken = self._taken(part, depth + 1)
+        self._in_hand = lower[:0]
+        return taken
 
     # ------------------------------------------------------------ the root
 

@@ -77,6 +77,7 @@ class InputSplit:
         self._task, self._state, self._between = task, state, between
         self.proven: set[Key] = set()
         self._done, self._depth, self._batches = 0, 0, 0
+        self._in_hand = 0  # domains that are being bounded
         self._stuck: list[str] = []
         self._reported_s = task.monitor.now_s
         self._waiting: deque[_Group] = deque()
@@ -176,7 +177,9 @@ class InputSplit:
             rows = group.next_batch()
             if rows is None:
                 break
+            self._in_hand = len(rows["place"])
             found = self._bound(group, rows)
+            self._in_hand = 0
             witness = self._keep(group, rows, found)
             group.take_stock()
             self.proven |= group.settled
@@ -261,7 +264,7 @@ class InputSplit:
         if not always and now_s - self._reported_s < REPORT_EVERY_S:
             return
         self._reported_s = now_s
-        waiting = sum(group.waiting for group in self._waiting)
+        waiting = sum(group.waiting for group in self._waiting) + self._in_hand
         self._task.report(Standing(self._lower(), frozenset(self.proven), self._done, waiting, self._depth))
 
 

@@ -26,7 +26,8 @@ from boundscope.network import load_network
 from boundscope.properties import read_property
 from boundscope.properties.types import Box, Case, Clause, LinearConstraint
 from boundscope.protocol import Arithmetic, Counterexample, Method
-from boundscope.search.activation_split import split_activations
+from boundscope.search.activation_split import ActivationSearch, split_activations
+from boundscope.search.checkpoint import SearchState
 from boundscope.search.task import SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WholeWeights
@@ -210,6 +211,32 @@ def test_the_batch_changes_no_verdict(tmp_path: Path) -> None:
         search = Search(network, [case(*box, below(least - 0.05), below(least - 0.1))], batch=batch)
         assert search.run().proven == {(0, 0), (0, 1)}
         assert search.standings[-1].done > 2
+        for standing in search.standings:
+            assert all(lower <= 0.05 * (clause + 1) for (_, clause), lower in standing.lower.items())
+
+
+def test_a_search_goes_on_from_its_state(tmp_path: Path) -> None:
+    """Stopped after a few rounds and begun again with what it left, it ends with the same count of domains."""
+    network = mlp(tmp_path / "n.onnx", [3, 16, 16, 1], seed=2)
+    grid = np.array(list(itertools.product(np.linspace(-1, 1, 15), repeat=3)))
+    box = [-1.0] * 3, [1.0] * 3
+    least = float(Search(network, [case(*box, below(0.0))]).outputs(grid).min())
+    cases = [case(*box, below(least - 0.02), below(least - 0.2))]
+    whole = Search(network, cases, batch=2)
+    assert whole.run().proven == {(0, 0), (0, 1)}
+    first = Search(network, cases, batch=2)
+    kept: list[SearchState] = []
+
+    def between(search: ActivationSearch) -> None:
+        kept.append(search.state())
+        if len(kept) == 3:
+            raise CancelledError("stopped")
+
+    with pytest.raises(CancelledError):
+        split_activations(first.task, between=between)
+    second = Search(network, cases, batch=2)
+    assert split_activations(second.task, kept[-1]).proven == {(0, 0), (0, 1)}
+    assert second.standings[-1].done == whole.standings[-1].done
 
 
 def _ranked(rank: int, size: int, folder: Path) -> None:

@@ -7,6 +7,7 @@ whatever the number of ranks, and so are the bounds.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -20,11 +21,14 @@ from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowB
 from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.protocol import Counterexample
 from boundscope.search.branching import Candidates, candidates, children, filtered
+from boundscope.search.checkpoint import SearchState
 from boundscope.search.leaf import solve_leaf
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
 REPORT_S = 0.4
+LEAST_ROWS = 4
+KEPT_BYTES = 16  # an element and row of a search pass, with its gradient
 ACTIVE_CASES = 8  # whose contexts are held at a time
 JUDGED = 8  # minimisers a round
 LARGEST_STORED = 60000.0  # of a multiplier, in float16
@@ -44,7 +48,7 @@ class SplitSettings:
     root: BetaSettings = ROOT
     domain: BetaSettings = DOMAIN
     leaf: BetaSettings = LEAF
-    candidates: int = 4
+    candidates: int = 6
     chunk_rows: int = 64
     batch_chunks: int = 2
 
@@ -70,12 +74,33 @@ class _Progress:
 class ActivationSearch:
     """One search of one task."""
 
-    def __init__(self, task: SearchTask, settings: SplitSettings | None = None) -> None:
-        self._task = task
-        self._settings = settings or SplitSettings()
+    def __init__(
+        self,
+        task: SearchTask,
+        settings: SplitSettings | None = None,
+        state: SearchState | None = None,
+        between: Callable[[ActivationSearch], None] | None = None,
+    ) -> None:
+        """`state` is of a search of the same task, which goes on; `between` is called between rounds, when `state` may
+        be asked for."""
+        self._task, self._state, self._between = task, state, between
+        self._settings = self._fitting(settings or SplitSettings())
         self._progress = _Progress()
         self._running: list[_CaseSearch] = []
         self._reported_s = -math.inf
+
+    def _fitting(self, settings: SplitSettings) -> SplitSettings:
+        """Chunks as small as the memory budget asks for: autograd keeps the coefficients of a pass."""
+        engine = self._task.engine
+        limit = engine.ledger.limit_bytes
+        if limit is None:
+            return settings
+        tensors = engine.network.tensors.items()
+        elements = sum(info.size for name, info in tensors if name not in engine.network.constants)
+        free = (limit - engine.ledger.total_bytes) // 2
+        rows = max(LEAST_ROWS, free // (KEPT_BYTES * max(1, elements)) // 2 * 2)
+        rows = self._task.ranks.of_rank_0(min(settings.chunk_rows, rows))
+        return dataclasses.replace(settings, chunk_rows=rows)
 
     def run(self) -> SearchOutcome:
         """
@@ -83,13 +108,21 @@ class ActivationSearch:
             DeadlineError, CancelledError, OutOfMemoryError: on all ranks together.
             BoundError: a margin is NaN.
         """
-        waiting = sorted({case for case, _ in self._task.open})
+        for number, clause in sorted(self._task.open):
+            if not self._task.cases[number].clauses[clause].constraints:
+                return self._outcome(None, f"clause {clause + 1} of box {number + 1} has no constraint")
+        if self._state is not None:
+            self._go_on_from(self._state)
+        waiting = sorted({case for case, _ in self._task.open - self._progress.proven})
         stuck: list[str] = []
         while waiting or self._running:
             while waiting and len(self._running) < ACTIVE_CASES:
                 number = waiting.pop(0)
-                clauses = sorted(clause for case, clause in self._task.open if case == number)
-                self._running.append(_CaseSearch(self, number, clauses))
+                clauses = sorted(clause for one, clause in self._task.open if one == number)
+                case = _CaseSearch(self, number, clauses)
+                if self._state is not None:
+                    case.restore(self._state)
+                self._running.append(case)
             for case in list(self._running):
                 counterexample = case.round()
                 self._report()
@@ -98,7 +131,22 @@ class ActivationSearch:
                 if case.finished:
                     stuck += case.stuck
                     self._running.remove(case)
+                if self._between is not None:
+                    self._between(self)
         return self._outcome(None, "; ".join(dict.fromkeys(stuck)))
+
+    def state(self) -> SearchState:
+        """What is left to do, between rounds; pools in it are the search's own."""
+        progress = self._progress
+        found = SearchState(counters={"done": progress.done, "depth": progress.depth})
+        found.arrays["proven"] = np.array(sorted(progress.proven), np.int64).reshape(-1, 2)
+        for case in self._running:
+            case.save(found)
+        return found
+
+    def _go_on_from(self, state: SearchState) -> None:
+        self._progress.done, self._progress.depth = int(state.counters["done"]), int(state.counters["depth"])
+        self._progress.proven |= {(int(case), int(clause)) for case, clause in state.arrays["proven"]}
 
     def _outcome(self, counterexample: Counterexample | None, stuck: str = "") -> SearchOutcome:
         self._report(now=True)
@@ -176,6 +224,7 @@ class _CaseSearch:
         self._search = BetaSearch(context, neurons, self._aims, search.check)
         self._neurons = neurons
         self._pool: DomainPool | None = None
+        self._taken_out = math.inf  # the least bound of domains that are being worked on
         self._in_hand: NDArray[np.float64] = np.zeros(0)  # bounds of the domains that are being split
 
     @property
@@ -185,6 +234,49 @@ class _CaseSearch:
     @property
     def finished(self) -> bool:
         return self._pool is not None and not len(self._pool)
+
+    @property
+    def _name(self) -> str:
+        return f"activations {self._number}"
+
+    def save(self, state: SearchState) -> None:
+        """Add what is left of this case. A case that was not begun needs nothing."""
+        if self._pool is None:
+            return
+        state.pools[self._name] = self._pool
+        for name, array in (
+            ("domains", self._domains),
+            ("lost", self._lost),
+            ("root", self._root),
+            ("scales", self._neurons.scales.cpu().numpy()),
+            ("neurons", self._columns()),
+        ):
+            state.arrays[f"{self._name} {name}"] = array.copy()
+
+    def restore(self, state: SearchState) -> None:
+        """Go on with a saved pool, where its columns are the same neurons; else the case begins anew."""
+        if self._name not in state.pools:
+            return
+
+        def saved(name: str) -> NDArray[np.generic]:
+            return state.arrays[f"{self._name} {name}"]
+
+        if not np.array_equal(saved("neurons"), self._columns()) or len(saved("domains")) != len(self._keys):
+            return
+        scales = torch.from_numpy(np.array(saved("scales"), np.float64)).to(self._device)
+        self._neurons = dataclasses.replace(self._neurons, scales=scales)
+        self._search = BetaSearch(self._context, self._neurons, self._aims, self._all.check)
+        self._pool = state.pools[self._name]
+        self._domains = np.array(saved("domains"), np.int64)
+        self._lost, self._root = np.array(saved("lost"), bool), np.array(saved("root"), np.float64)
+
+    def _columns(self) -> NDArray[np.int64]:
+        """Which neurons the columns are: the place of the node and the flat index, [M, 2]."""
+        found = [np.zeros((0, 2), np.int64)]
+        for place, node in enumerate(self._neurons.nodes):
+            index = self._context.free_slopes(node).cpu().numpy()
+            found.append(np.stack([np.full(len(index), place), index], 1))
+        return np.concatenate(found)
 
     def note_bounds(self) -> None:
         """Record what is proven of each clause by now."""
@@ -208,6 +300,7 @@ class _CaseSearch:
         settings = self._settings
         size = self._task.batch or settings.chunk_rows * settings.batch_chunks // 2
         columns, lower = self._pool.pop(size)
+        self._taken_out = float(lower.min())
         self._in_hand = lower
         clause = columns["clause"]
         np.subtract.at(self._domains, clause, 1)
@@ -402,6 +495,7 @@ class _CaseSearch:
             },
             part.lower[index].cpu().numpy(),
         )
+        self._taken_out = math.inf
         for number, key in enumerate(self._keys):
             if not self._domains[number] and not self._lost[number]:
                 progress.proven.add(key)
@@ -444,6 +538,10 @@ class _CaseSearch:
         return found, points
 
 
-def split_activations(task: SearchTask) -> SearchOutcome:
-    """Search a task by splitting activations. See ActivationSearch.run for what it raises."""
-    return ActivationSearch(task).run()
+def split_activations(
+    task: SearchTask,
+    state: SearchState | None = None,
+    between: Callable[[ActivationSearch], None] | None = None,
+) -> SearchOutcome:
+    """Search a task by splitting activations. See ActivationSearch for the arguments and for what it raises."""
+    return ActivationSearch(task, None, state, between).run()

@@ -224,7 +224,6 @@ class _CaseSearch:
         self._search = BetaSearch(context, neurons, self._aims, search.check)
         self._neurons = neurons
         self._pool: DomainPool | None = None
-        self._taken_out = math.inf  # the least bound of domains that are being worked on
         self._in_hand: NDArray[np.float64] = np.zeros(0)  # bounds of the domains that are being split
 
     @property
@@ -283,12 +282,12 @@ class _CaseSearch:
         if self._pool is None:
             return
         waiting = self._pool.least()
-        least = min(self._in_hand, default=waiting)
-        if waiting is not None:
-            least = min(waiting, least)
+        least = min([*self._in_hand, math.inf if waiting is None else waiting])
         for number, key in enumerate(self._keys):
             lower = (
-                self._root[number] if least is None or self._lost[number] else max(self._root[number], least)
+                self._root[number]
+                if least == math.inf or self._lost[number]
+                else max(self._root[number], least)
             )
             progress = self._all._progress
             progress.lower[key] = max(progress.lower.get(key, -math.inf), float(lower))
@@ -300,7 +299,6 @@ class _CaseSearch:
         settings = self._settings
         size = self._task.batch or settings.chunk_rows * settings.batch_chunks // 2
         columns, lower = self._pool.pop(size)
-        self._taken_out = float(lower.min())
         self._in_hand = lower
         clause = columns["clause"]
         np.subtract.at(self._domains, clause, 1)
@@ -495,7 +493,6 @@ class _CaseSearch:
             },
             part.lower[index].cpu().numpy(),
         )
-        self._taken_out = math.inf
         for number, key in enumerate(self._keys):
             if not self._domains[number] and not self._lost[number]:
                 progress.proven.add(key)

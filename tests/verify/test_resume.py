@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skip(reason="the searches do not keep their state yet (JobCheckpoint in worker/complete.py)"),
-]
+pytestmark = pytest.mark.slow
 NETWORK = "acasxu/onnx/ACASXU_run2a_1_1_batch_2000.onnx"
 PROPERTY = "acasxu/vnnlib/prop_6.vnnlib"  # verified after some seconds of splitting
 

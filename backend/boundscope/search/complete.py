@@ -72,8 +72,8 @@ class _Record:
         self._report(standing)
 
 
-def run_searches(task: SearchTask, searches: Sequence[Search]) -> SearchOutcome:
-    """Each search on what those before it left open; all but the last get a part of the time.
+def run_searches(task: SearchTask, searches: Sequence[Search], share: float = FIRST_SHARE) -> SearchOutcome:
+    """Each search on what those before it left open; all but the last get a `share` of the time.
 
     Raises:
         DeadlineError, CancelledError: from the monitor, after the standing was reported.
@@ -84,7 +84,7 @@ def run_searches(task: SearchTask, searches: Sequence[Search]) -> SearchOutcome:
         last = number == len(searches) - 1
         part = dataclasses.replace(task, open=task.open - record.proven, report=record)
         try:
-            with _limited(task.monitor, 1.0 if last else FIRST_SHARE):
+            with _limited(task.monitor, 1.0 if last else share):
                 outcome = search(part)
         except DeadlineError:
             if last or task.ranks.of_rank_0(task.monitor.remaining_s <= 0):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from boundscope.worker.files import JobFiles
 if TYPE_CHECKING:
     from boundscope.sharding.ranks import RankGroup
 
+NEAR_S, LAST_EVERY_S = 2.0, 0.2
 QUICK_S = 0.5  # a save that is no longer than this may be made after the time is up
 
 
@@ -25,6 +27,7 @@ class JobCheckpoint:
     def __init__(self, job: VerifyJob, files: JobFiles, monitor: Monitor, ranks: RankGroup) -> None:
         self._monitor, self._ranks = monitor, ranks
         self._told = ""
+        self._saved_s = -math.inf
         self._ready_for: float | None = None  # the deadline before which the last long save was made
         self._checkpoint: Checkpoint | None = None
         if files.checkpoint is not None:
@@ -68,8 +71,18 @@ class JobCheckpoint:
 
     def save_if_due(self, state: Callable[[], SearchState]) -> None:
         """Save now and then; cheap to call after every round, on every rank."""
-        if self._checkpoint is not None and (self._checkpoint.due() or self._last_chance(self._checkpoint)):
+        checkpoint = self._checkpoint
+        if checkpoint is None:
+            return
+        if checkpoint.due() or self._near_the_end(checkpoint) or self._last_chance(checkpoint):
             self.save(state)
+            self._saved_s = self._monitor.now_s
+
+    def _near_the_end(self, checkpoint: Checkpoint) -> bool:
+        """Whether little may follow, which would be lost: quick saves then come one after another."""
+        if checkpoint.cost_s > QUICK_S or self._monitor.remaining_s > NEAR_S:
+            return False
+        return self._monitor.now_s - self._saved_s >= LAST_EVERY_S + 10.0 * checkpoint.cost_s
 
     def _last_chance(self, checkpoint: Checkpoint) -> bool:
         """Whether a save that takes long must begin now, once, to end before the time does."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,16 @@ from boundscope.protocol import (
     SearchSummary,
     VerifyJob,
 )
-from boundscope.search.complete import Search, plan, run_searches
+from boundscope.search.checkpoint import ClauseState, SearchState
+from boundscope.search.complete import FIRST_SHARE, Search, plan, run_searches
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
+from boundscope.worker.checkpoints import JobCheckpoint
 from boundscope.worker.engines import NativeCases, Step
 from boundscope.worker.proof import Proof
 from boundscope.worker.witness import Witnesses
 
+SEARCH, BEFORE, OPEN = "search", "before", "open clauses"  # what is added to a search's own state
 FEW_CASES = 8  # each is bounded by itself before their boxes are searched together
 POOL_SHARE = 0.5  # of the memory that is free when the search begins
 MOST_POOL_BYTES = 1 << 30
@@ -57,6 +60,7 @@ class CompleteSearch:
         self._before = 0  # domains of the searches that are over
         self._told_s = -math.inf
         self._untold: SearchPoint | None = None
+        self._earlier_s = 0.0  # of earlier runs from which this one goes on
         self.summary: SearchSummary | None = None
 
     @property
@@ -66,8 +70,16 @@ class CompleteSearch:
             return (INTERVALS, CROWN) if len(self._property.cases) <= FEW_CASES else ()
         return (INTERVALS, CROWN, *SLOPES)
 
-    def run(self, cases: NativeCases, witnesses: Witnesses, folder: Path | None) -> SearchOutcome:
-        """Raises DeadlineError, CancelledError; what is proven by then is in the proof."""
+    def run(self, cases: NativeCases, witnesses: Witnesses, checkpoint: JobCheckpoint) -> SearchOutcome:
+        """Raises DeadlineError, CancelledError; what is proven by then is in the proof.
+
+        Between rounds the state of the search goes into the checkpoint, from which a later run goes on.
+        """
+        state = checkpoint.load(limit_bytes=self._pool_bytes())
+        first = 0 if state is None else int(state.counters[SEARCH])
+        open_keys = frozenset(key for key in self._keys() if key not in self._proof.proven)
+        if state is not None:
+            open_keys = self._go_on_from(state)
 
         def judge(case: int, points: NDArray[np.float64]) -> Counterexample | None:
             return witnesses.judge(case, points)
@@ -75,7 +87,7 @@ class CompleteSearch:
         task = SearchTask(
             engine=self._engine,
             cases=self._property.cases,
-            open=frozenset(key for key in self._keys() if key not in self._proof.proven),
+            open=open_keys,
             root=lambda number: cases.root(number, self._property.cases[number], self.steps),
             judge=judge,
             report=self._report,
@@ -83,31 +95,74 @@ class CompleteSearch:
             ranks=self._ranks,
             batch=self._job.batch,
             memory_bytes=self._pool_bytes(),
-            folder=folder,
+            folder=checkpoint.folder,
             seed=self._job.seed,
         )
-        outcome = run_searches(task, [self._named(branching) for branching in self.order])
+        searches = [
+            self._named(number, checkpoint, state if number == first else None)
+            for number in range(first, len(self.order))
+        ]
+        # Boxes of few inputs are split to the end; activations follow where that is stuck.
+        share = 1.0 if self.order[first] is Branching.INPUT else FIRST_SHARE
+        outcome = run_searches(task, searches, share)
         self._keep(outcome.proven, outcome.lower)
         return outcome
 
     def _keys(self) -> list[Key]:
         return [(c, k) for c, case in enumerate(self._property.cases) for k in range(len(case.clauses))]
 
-    def _named(self, branching: Branching) -> Search:
+    def _named(self, number: int, checkpoint: JobCheckpoint, state: SearchState | None) -> Search:
+        """The search with this number in the order, which goes on from `state` where there is one."""
+        branching = self.order[number]
         search = search_of(branching)
 
         def begin(task: SearchTask) -> SearchOutcome:
+            def between(running: Stateful) -> None:
+                checkpoint.save_if_due(lambda: self._state(running, number, task))
+
             self._branching = branching
             self._before = 0 if self.summary is None else self.summary.domains
             self._monitor.log(f"branch and bound: splitting {NAMES[branching]}")
             boxes = len({case for case, _ in task.open})
             self._stand(self._before, boxes, 0 if self.summary is None else self.summary.depth)
             try:
-                return search(task)
+                return search(task, state=state, between=between)
             finally:
                 self._tell()
 
         return begin
+
+    def _state(self, running: Stateful, number: int, task: SearchTask) -> SearchState:
+        """Of the search that runs, with what its task was and what the job knows of every clause."""
+        state = running.state()
+        state.counters[SEARCH], state.counters[BEFORE] = number, self._before
+        state.arrays[OPEN] = np.array(sorted(task.open), np.int64).reshape(-1, 2)
+        state.elapsed_s = self._earlier_s + self._monitor.elapsed_s
+        proof = self._proof
+        state.clauses = tuple(
+            ClauseState(
+                case=case,
+                clause=clause,
+                lower=proof.lower.get((case, clause)),
+                upper=proof.upper.get((case, clause)),
+                proven=(case, clause) in proof.proven,
+            )
+            for case, clause in self._keys()
+        )
+        return state
+
+    def _go_on_from(self, state: SearchState) -> frozenset[Key]:
+        """Take over what an earlier run knew; the open clauses of the task that it left."""
+        for clause in state.clauses:
+            key = (clause.case, clause.clause)
+            if clause.upper is not None:
+                self._proof.upper[key] = min(self._proof.upper.get(key, math.inf), clause.upper)
+            lower = {} if clause.lower is None else {key: clause.lower}
+            self._keep(frozenset({key} if clause.proven else ()), lower)
+        self._earlier_s = state.elapsed_s
+        number, before = int(state.counters[SEARCH]), int(state.counters[BEFORE])
+        self.summary = SearchSummary(self.order[number], before, int(state.counters["depth"]), 0)
+        return frozenset((int(case), int(clause)) for case, clause in state.arrays[OPEN])
 
     def _pool_bytes(self) -> int:
         ledger = self._engine.ledger
@@ -162,7 +217,19 @@ class CompleteSearch:
         self._proof.proven |= proven
 
 
-def search_of(branching: Branching) -> Search:
+class Stateful(Protocol):
+    """A running search, between two of its rounds."""
+
+    def state(self) -> SearchState: ...
+
+
+class ResumableSearch(Protocol):
+    def __call__(
+        self, task: SearchTask, state: SearchState | None = ..., between: Callable[[Any], None] | None = ...
+    ) -> SearchOutcome: ...
+
+
+def search_of(branching: Branching) -> ResumableSearch:
     if branching is Branching.INPUT:
         from boundscope.search.input_split import split_inputs
 

@@ -46,6 +46,7 @@ from boundscope.protocol import (
 from boundscope.search.attack import Effort
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
+from boundscope.worker.checkpoints import JobCheckpoint
 from boundscope.worker.complete import CompleteSearch
 from boundscope.worker.crosscheck import Checker
 from boundscope.worker.engines import CaseEngine, NativeCases, ReferenceCases, Step
@@ -94,6 +95,7 @@ class _VerifyRun:
     ) -> None:
         self.job, self.files, self.monitor, self.ranks = job, files, monitor, ranks
         self.networks = networks
+        self.checkpoint = JobCheckpoint(job, files, monitor, ranks)
         self.times = {"load": 0.0, "parse": 0.0, "solve": 0.0}
         self.proof = Proof()
         self.property: Property | None = None
@@ -106,7 +108,12 @@ class _VerifyRun:
 
     def result(self) -> VerifyResult:
         with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
-            outcome = self._guarded()
+            verdict: Verdict | None = None
+            try:
+                outcome = self._guarded()
+                verdict = outcome.verdict
+            finally:
+                self.checkpoint.settle(verdict)
         margin = Margin(smallest=None) if self.property is None else self.proof.margin(self.property)
         return VerifyResult(
             verdict=outcome.verdict,
@@ -269,7 +276,7 @@ class _VerifyRun:
         if found is not None:
             return found
         self.complete = search
-        outcome = search.run(cases, witnesses, None)
+        outcome = search.run(cases, witnesses, self.checkpoint)
         if outcome.counterexample is not None:
             return Outcome(Verdict.VIOLATED, witnesses.reason(outcome.counterexample), outcome.counterexample)
         self.stuck = outcome.stuck

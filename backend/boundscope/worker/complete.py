@@ -104,9 +104,21 @@ class CompleteSearch:
         ]
         # Boxes of few inputs are split to the end; activations follow where that is stuck.
         share = 1.0 if self.order[first] is Branching.INPUT else FIRST_SHARE
-        outcome = run_searches(task, searches, share)
-        self._keep(outcome.proven, outcome.lower)
+        try:
+            outcome = run_searches(task, searches, share)
+            self._keep(outcome.proven, outcome.lower)
+        finally:
+            self._end(witnesses)
         return outcome
+
+    def _end(self, witnesses: Witnesses) -> None:
+        """Tell how everything stands now, whatever was told last."""
+        if self._ranks.rank or self.summary is None:
+            return
+        for key, value in witnesses.margins.items():
+            self._proof.upper[key] = min(self._proof.upper.get(key, math.inf), value)
+        self._stand(self.summary.domains, self.summary.open, self.summary.depth)
+        self._tell()
 
     def _keys(self) -> list[Key]:
         return [(c, k) for c, case in enumerate(self._property.cases) for k in range(len(case.clauses))]
@@ -125,10 +137,7 @@ class CompleteSearch:
             self._monitor.log(f"branch and bound: splitting {NAMES[branching]}")
             boxes = len({case for case, _ in task.open})
             self._stand(self._before, boxes, 0 if self.summary is None else self.summary.depth)
-            try:
-                return search(task, state=state, between=between)
-            finally:
-                self._tell()
+            return search(task, state=state, between=between)
 
         return begin
 

@@ -102,6 +102,7 @@ class _VerifyRun:
         self.ledger = MemoryLedger(_budget(job, ranks))
         self.cross_check: CrossCheck | None = None
         self.complete: CompleteSearch | None = None
+        self.told_open: set[int] = set()  # cases, by the margins told last in a search
         self.cut_short = False  # a search for better bounds ended for want of time
         self.missing: tuple[str, ...] | list[str] = ()  # operators that have no bounds, with their nodes
         self.stuck = ""  # why branch and bound ended without an answer
@@ -425,11 +426,13 @@ class _VerifyRun:
             )
 
     def _emit_gaps(self, step: str) -> None:
-        """The margins of every case that is not settled, as they are now."""
+        """The margins, as they are now, of every case that is open, or was when they were told last."""
         assert self.property is not None
         for number, case in enumerate(self.property.cases):
-            if self.proof.open(self.property, number):
+            is_open = bool(self.proof.open(self.property, number))
+            if is_open or number in self.told_open:
                 self._emit_gap(number, case, step)
+            (self.told_open.add if is_open else self.told_open.discard)(number)
 
     def _decide(self, prop: Property, witnesses: Witnesses, engine_note: str) -> Outcome:
         clauses = [(case, clause) for case, c in enumerate(prop.cases) for clause in range(len(c.clauses))]

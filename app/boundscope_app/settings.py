@@ -27,6 +27,7 @@ class Settings(msgspec.Struct, kw_only=True):
     recent: tuple[str, ...] = ()
     library: tuple[str, ...] = ()
     selected_job: str = ""
+    selected_layer: str = ""  # of that job, by the name of its ONNX node
     last_folder: str = ""
 
     def remember(self, path: Path) -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from PySide6.QtCore import Signal
 from PySide6.QtWidgets import QTabWidget, QWidget
 
+from boundscope.protocol import JobInfo, VariabilityJob, VerifyJob
 from boundscope_app.plots.cursor import TimeCursor
 from boundscope_app.runs import RunModel
+from boundscope_app.selection import LayerSelection
 from boundscope_app.views import VIEWS
 from boundscope_app.views.base import View
 
@@ -23,9 +25,11 @@ class ViewTabs(QTabWidget):
         self.setDocumentMode(True)
         self._runs = runs
         self.cursor_model = TimeCursor(self)
+        self.layer_selection = LayerSelection(self)
         self.views: tuple[View, ...] = tuple(view(self) for view in VIEWS)
         for number, view in enumerate(self.views, start=1):
             view.set_time_cursor(self.cursor_model)
+            view.set_selection(self.layer_selection)
             self.addTab(view, view.title)
             self.setTabToolTip(number - 1, f"{view.title} of the selected run")
             self.setTabVisible(number - 1, view.suits(None))
@@ -58,6 +62,7 @@ class ViewTabs(QTabWidget):
     def _show_run(self, job_id: str) -> None:
         info = self._runs.selected_info
         record = self._runs.record(job_id) if info is not None else None
+        self.layer_selection.show_run(job_id, network_key(info))
         for index, view in enumerate(self.views):
             view.set_run(info, record)
             came = view.suits(info) and not self.isTabVisible(index)
@@ -77,3 +82,9 @@ class ViewTabs(QTabWidget):
     def _current_changed(self, _index: int) -> None:
         self.view_changed.emit(self.current_view_id)
         self.tick()
+
+
+def network_key(info: JobInfo | None) -> str:
+    """What tells whether two runs are of the same network; "" where a run has not one."""
+    job = None if info is None else info.job
+    return job.network.sha256 if isinstance(job, VerifyJob | VariabilityJob) else ""

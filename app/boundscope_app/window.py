@@ -240,6 +240,7 @@ class MainWindow(QMainWindow):
         self.library.add([Path(text) for text in kept.library if Path(text).exists()])
         self.library.set_recent(kept.recent)
         self.session.want(kept.selected_job)
+        self.tabs.layer_selection.remember(kept.selected_job, kept.selected_layer)
         self.actions_by_id[f"theme.{self._theme_choice}"].setChecked(True)
         self._show_center()
 
@@ -248,7 +249,9 @@ class MainWindow(QMainWindow):
         kept.geometry = bytes(self.saveGeometry().data())
         kept.layout = bytes(self.saveState(LAYOUT_VERSION).data())
         kept.view = self.tabs.current_view_id
-        kept.selected_job = self.runs.selected_id or kept.selected_job
+        if self.runs.selected_id:
+            kept.selected_job = self.runs.selected_id
+            kept.selected_layer = self.tabs.layer_selection.layer
         kept.library = tuple(str(path) for path in self.library.paths())[: settings_store.LIBRARY_LIMIT]
         problem = settings_store.save(kept)
         if problem:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from boundscope_app.views.base import View
 from boundscope_app.views.gap import BoundGapView
+from boundscope_app.views.graph import GraphView
 from boundscope_app.views.instances import InstancesView
 from boundscope_app.views.layers import LayersView
 from boundscope_app.views.log import LogView
@@ -18,12 +19,14 @@ VIEWS: tuple[type[View], ...] = (
     MemoryView,
     LayersView,
     VariabilityView,
+    GraphView,
     LogView,
 )
 
 __all__ = [
     "VIEWS",
     "BoundGapView",
+    "GraphView",
     "InstancesView",
     "LayersView",
     "LogView",

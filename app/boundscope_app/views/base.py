@@ -27,6 +27,7 @@ from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.cursor import TimeCursor
+from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views.export_dialog import ExportDialog
 from boundscope_app.views.page import Page, page_image, write_png, write_svg
@@ -121,6 +122,9 @@ class View(QWidget):
 
     def set_time_cursor(self, cursor: TimeCursor) -> None:
         """Share the cursor with other time plots; views without a time axis have nothing to share."""
+
+    def set_selection(self, selection: LayerSelection) -> None:
+        """Share the picked layer with other views; views without layers have nothing to share."""
 
     def mark_dirty(self) -> None:
         self._dirty = True

@@ -122,8 +122,10 @@ class CellTable(QTableView):
         return self.proxy.mapToSource(self.currentIndex()).row() if self.currentIndex().isValid() else -1
 
     def show_row(self, row: int) -> None:
-        """Make a row of the model the current one, and bring it into sight."""
-        if row != self.source_row():
+        """Make a row of the model the current one, and bring it into sight; -1 marks none."""
+        if row < 0:
+            self.clearSelection()
+        elif row != self.source_row() or not self.selectionModel().isRowSelected(self.currentIndex().row()):
             index = self.proxy.mapFromSource(self.cells.index(row, 0))
             self.setCurrentIndex(index)
             self.scrollTo(index)

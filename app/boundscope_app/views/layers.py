@@ -1,20 +1,30 @@
-"""The layers table: bounds of every tensor by the name of its ONNX node."""
+"""The layers table: proven bounds and rounding, and observed noise, of every layer by the name of its ONNX node."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtCore import (
+    QAbstractTableModel,
+    QItemSelectionModel,
+    QModelIndex,
+    QPersistentModelIndex,
+    QSortFilterProxyModel,
+    Qt,
+)
 from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
 from PySide6.QtWidgets import QLabel, QLineEdit, QMenu, QTableView, QWidget
 
-from boundscope.protocol import LayerBounds
+from boundscope.layers import LayerRow
 from boundscope.records import Cell, JobRecord, Table
+from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page, document_page
 from boundscope_app.views.text import count, number
+from boundscope_app.views.variability_model import mark_of
 
 Index = QModelIndex | QPersistentModelIndex
 COLUMNS = (
@@ -29,31 +39,61 @@ COLUMNS = (
     "Unstable",
     "Unstable share",
     "Method",
+    "Proven rounding",
+    "Observed",
+    "Of proven",
+    "Mean bits",
+    "Digits",
+    "Noise",
 )
-WORDS = frozenset({0, 2, 10})
+TIPS = (
+    "The name of the ONNX node",
+    "The input box of the property, counted from 0",
+    "The operator of the ONNX node",
+    "Elements of the output",
+    "Least proven lower bound of an element",
+    "Greatest proven upper bound of an element",
+    "Mean over the elements of the proven upper bound minus the lower",
+    "Greatest proven upper bound minus the lower of an element",
+    "Neurons that can be on either side of their kink",
+    "Unstable neurons over all of them",
+    "The method that proved the bounds",
+    "Proven: no two results of this arithmetic for one point differ by more, in the layer’s unit",
+    "Largest difference of a sample from the unperturbed run, in the layer’s unit",
+    "Largest part of the proven rounding that was observed",
+    "Mean significant bits of the elements that are not exact",
+    "The mean as decimal digits",
+    "Why a layer has no significant bits: it is exact in every sample, or NaN, or infinite",
+)
+WORDS = frozenset({0, 2, 10, 16})
+PERCENT, COUNTS = frozenset({9, 13}), frozenset({3, 8})
+ALWAYS = frozenset({0, 2, 3})  # columns that are shown also where they are empty
+CASE = 1
 MOST_ROWS = 400
 SORT_ROLE = Qt.ItemDataRole.UserRole
 
 
-def share(layer: LayerBounds) -> float | None:
-    """Unstable neurons over all of them."""
-    return None if layer.unstable is None or not layer.size else layer.unstable / layer.size
-
-
-def layer_values(layer: LayerBounds) -> tuple[Cell, ...]:
+def layer_values(row: LayerRow) -> tuple[Cell, ...]:
     """The cells of one row, unformatted, in the order of COLUMNS."""
+    one, proof, noise = row.bounds, row.deployed, row.noise
     return (
-        layer.node,
-        layer.case,
-        layer.op,
-        layer.size,
-        layer.lower_min,
-        layer.upper_max,
-        layer.width_mean,
-        layer.width_max,
-        layer.unstable,
-        share(layer),
-        layer.method,
+        row.node,
+        row.case,
+        row.op,
+        row.elements,
+        None if one is None else one.lower_min,
+        None if one is None else one.upper_max,
+        None if one is None else one.width_mean,
+        row.width,
+        None if one is None else one.unstable,
+        row.unstable_share,
+        None if one is None else one.method,
+        None if proof is None else proof.rounding,
+        None if proof is None else proof.observed,
+        None if proof is None else proof.used,
+        row.mean_bits,
+        row.digits,
+        (None if noise is None else mark_of(noise)) or None,
     )
 
 
@@ -61,9 +101,10 @@ def shown_text(column: int, value: Cell) -> str:
     """A cell as people read it."""
     if value is None:
         return "–"
-    if column == 9:
-        return f"{100 * float(value):.1f} %"
-    if column == 3 or column == 8:
+    if column in PERCENT:
+        share = 100 * float(value)
+        return f"{share:.1f} %" if column == 9 else f"{number(share, 3)} %"
+    if column in COUNTS:
         return count(int(value))
     return number(value, 5) if isinstance(value, float) else str(value)
 
@@ -74,36 +115,59 @@ def alignment(column: int) -> Qt.AlignmentFlag:
     return side | Qt.AlignmentFlag.AlignVCenter
 
 
+def full_columns(rows: Iterable[LayerRow]) -> set[int]:
+    """Columns that some row has a value in, and those that are always shown."""
+    full = set(ALWAYS)
+    for row in rows:
+        full.update(column for column, value in enumerate(layer_values(row)) if value is not None)
+    return full
+
+
+def without_case(columns: set[int], rows: Iterable[LayerRow]) -> tuple[int, ...]:
+    """The columns in order; "Case" is left out where all rows are of one."""
+    several = len({row.case for row in rows}) > 1
+    return tuple(sorted(columns if several else columns - {CASE}))
+
+
 class LayerModel(QAbstractTableModel):
     """Rows of one record; grows in place, and says which rows changed."""
 
     def __init__(self) -> None:
         super().__init__()
-        self._keys: list[tuple[int, str]] = []
-        self._layers: list[LayerBounds] = []
+        self._layers: list[LayerRow] = []
 
     def clear(self) -> None:
         self.beginResetModel()
-        self._keys, self._layers = [], []
+        self._layers = []
         self.endResetModel()
 
-    def update(self, record: JobRecord) -> None:
-        """Take what is new in the record."""
-        keys = list(record.layers)
-        for row, key in enumerate(self._keys):
-            layer = record.layers[key]
-            if layer is not self._layers[row]:
-                self._layers[row] = layer
-                self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
-        if len(keys) > len(self._keys):
-            self.beginInsertRows(QModelIndex(), len(self._keys), len(keys) - 1)
-            fresh = keys[len(self._keys) :]
-            self._keys.extend(fresh)
-            self._layers.extend(record.layers[key] for key in fresh)
+    def update(self, record: JobRecord) -> Sequence[LayerRow]:
+        """Take what is new in the record; the rows that came or changed."""
+        rows, old = record.layer_rows(), self._layers
+        count = len(old)
+        if [(row.case, row.node) for row in old] != [(row.case, row.node) for row in rows[:count]]:
+            self.beginResetModel()
+            self._layers = list(rows)
+            self.endResetModel()
+            return rows
+        changed = []
+        for place, row in enumerate(old):
+            if row != rows[place]:
+                old[place] = rows[place]
+                changed.append(rows[place])
+                self.dataChanged.emit(self.index(place, 0), self.index(place, len(COLUMNS) - 1))
+        if len(rows) > count:
+            self.beginInsertRows(QModelIndex(), count, len(rows) - 1)
+            old.extend(rows[count:])
             self.endInsertRows()
+        return [*changed, *rows[count:]]
 
-    def layer(self, row: int) -> LayerBounds:
+    def layer(self, row: int) -> LayerRow:
         return self._layers[row]
+
+    @property
+    def layers(self) -> Sequence[LayerRow]:
+        return self._layers
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:
         return 0 if parent.isValid() else len(self._layers)
@@ -114,10 +178,14 @@ class LayerModel(QAbstractTableModel):
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> object:
-        if role == Qt.ItemDataRole.DisplayRole and orientation is Qt.Orientation.Horizontal:
+        if orientation is not Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
             return COLUMNS[section]
-        if role == Qt.ItemDataRole.TextAlignmentRole and orientation is Qt.Orientation.Horizontal:
+        if role == Qt.ItemDataRole.TextAlignmentRole:
             return alignment(section)
+        if role == Qt.ItemDataRole.ToolTipRole:
+            return TIPS[section]
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
@@ -149,7 +217,8 @@ class LayerProxy(QSortFilterProxyModel):
     def filterAcceptsRow(self, row: int, parent: Index) -> bool:
         layer = self.sourceModel().layer(row)  # type: ignore[attr-defined]
         return not self.needle or any(
-            self.needle in text.lower() for text in (layer.node, layer.op, layer.method)
+            self.needle in text.lower()
+            for text in (layer.node, layer.op, "" if layer.bounds is None else layer.bounds.method)
         )
 
     def lessThan(self, left: Index, right: Index) -> bool:
@@ -162,7 +231,7 @@ class LayerProxy(QSortFilterProxyModel):
 
 
 class LayersView(View):
-    """Sortable, filterable and copyable table of the bounds of every layer."""
+    """Sortable, filterable and copyable table of what is proven and measured of every layer."""
 
     view_id = "layers"
     title = "Layers"
@@ -170,8 +239,8 @@ class LayersView(View):
         "No layer has bounds yet.\n\nThey appear here, by the name of the ONNX node, while a run goes on."
     )
     noise_text = (
-        "This run measures noise; it has no table of bounds.\n\nThe significant bits of its layers are in the "
-        "Variability view."
+        "No layer has been measured yet.\n\nProven rounding and significant bits appear here, by the name of the ONNX "
+        "node, as soon as a rank has taken two samples."
     )
 
     def __init__(self, parent: QWidget | None = None) -> None:
@@ -204,35 +273,92 @@ class LayersView(View):
         copy.setContext(Qt.ShortcutContext.WidgetShortcut)
         copy.activated.connect(self.copy_selection)
         self.set_content(self.table)
+        self._columns: tuple[int, ...] = ()
+        self._full: set[int] = set()
+        self.selection = LayerSelection(self)
+        self.selection.changed.connect(self._show_selected)
+        self.table.selectionModel().selectionChanged.connect(lambda *_: self._row_chosen())
 
     def has_data(self, record: JobRecord) -> bool:
-        return bool(record.layers)
+        found = record.variability
+        return bool(record.layers or record.noise or (found is not None and (found.layers or found.deployed)))
+
+    def set_selection(self, selection: LayerSelection) -> None:
+        self.selection.changed.disconnect(self._show_selected)
+        self.selection = selection
+        selection.changed.connect(self._show_selected)
 
     def reset(self) -> None:
         self.model.clear()
+        self._columns, self._full = (), set()
+        self.count.setText("")
 
     def draw(self) -> None:
         assert self.record is not None
-        before = self.model.rowCount()
-        self.model.update(self.record)
-        if self.model.rowCount() != before:
-            self.table.resizeColumnsToContents()
-            cases = {case for case, _ in self.record.layers}
-            self.table.setColumnHidden(1, len(cases) == 1)
+        self.take(self.record)
         self._say_count()
+        self._show_selected()
+
+    def take(self, record: JobRecord) -> None:
+        """Take what is new in the record, and show the columns that have something in them."""
+        before, changed = self.model.rowCount(), self.model.update(record)
+        if not changed:
+            return
+        self._full |= full_columns(changed)
+        columns = without_case(self._full, self.model.layers)
+        if self.model.rowCount() != before or columns != self._columns:
+            self._columns = columns
+            for column in range(len(COLUMNS)):
+                self.table.setColumnHidden(column, column not in columns)
+            self.table.resizeColumnsToContents()
+
+    # ------------------------------------------------------------ the picked layer
+
+    def _row_chosen(self) -> None:
+        """Somebody chose rows: the current one is the picked layer. Rows that a filter hides stay picked."""
+        index = self.table.currentIndex()
+        if index.isValid() and self.table.selectionModel().isRowSelected(index.row()):
+            self.selection.pick(self.model.layer(self.proxy.mapToSource(index).row()).node)
+
+    def picked_layer(self) -> str:
+        """The layer of the row that is marked, "" where none is."""
+        index = self.table.currentIndex()
+        if not index.isValid() or not self.table.selectionModel().isRowSelected(index.row()):
+            return ""
+        return self.model.layer(self.proxy.mapToSource(index).row()).node
+
+    def _show_selected(self, *_: object) -> None:
+        """Mark the row of the picked layer, the first of several cases."""
+        layer = self.selection.layer
+        if layer == self.picked_layer():
+            return
+        if not layer:
+            self.table.clearSelection()
+            return
+        for row in range(self.proxy.rowCount()):
+            if self.model.layer(self.proxy.mapToSource(self.proxy.index(row, 0)).row()).node == layer:
+                index = self.proxy.index(row, 0)
+                flags = QItemSelectionModel.SelectionFlag
+                self.table.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
+                self.table.scrollTo(index)
+                return
+        self.table.clearSelection()
+
+    # ------------------------------------------------------------ filter
 
     def _filter_changed(self, text: str) -> None:
         self.proxy.set_needle(text)
         self._say_count()
+        self._show_selected()
 
     def _say_count(self) -> None:
         shown, total = self.proxy.rowCount(), self.model.rowCount()
         self.count.setText(f"{total} layers" if shown == total else f"{shown} of {total} layers")
 
-    def shown_layers(self) -> list[LayerBounds]:
+    def shown_layers(self) -> list[LayerRow]:
         """The rows as filtered and sorted."""
         if self.record is not None:
-            self.model.update(self.record)
+            self.take(self.record)
         rows = (
             self.proxy.mapToSource(self.proxy.index(row, 0)).row() for row in range(self.proxy.rowCount())
         )
@@ -241,18 +367,20 @@ class LayersView(View):
     def tables(self) -> tuple[Table, ...]:
         if self.record is None:
             return ()
+        shown = self.shown_layers()
         whole = self.record.layer_table()
-        order = {(row[0], row[1]): row for row in whole.rows}
-        rows = tuple((*order[layer.case, layer.node], share(layer)) for layer in self.shown_layers())
-        return (Table(whole.name, (*whole.columns, "unstable share"), rows),)
+        names = whole.columns.index("case"), whole.columns.index("node")
+        order = {tuple(row[name] for name in names): row for row in whole.rows}
+        return (Table(whole.name, whole.columns, tuple(order[row.case, row.node] for row in shown)),)
 
     def copy_selection(self) -> None:
         """Put the selected rows on the clipboard as tab-separated text with a header."""
         rows = sorted({index.row() for index in self.table.selectionModel().selectedRows()})
-        lines = ["\t".join(COLUMNS)]
+        columns = tuple(sorted({CASE, *self._columns}))
+        lines = ["\t".join(COLUMNS[column] for column in columns)]
         for row in rows:
             layer = self.model.layer(self.proxy.mapToSource(self.proxy.index(row, 0)).row())
-            values = layer_values(layer)
+            values = [layer_values(layer)[column] for column in columns]
             lines.append(
                 "\t".join("" if v is None else repr(v) if isinstance(v, float) else str(v) for v in values)
             )
@@ -265,9 +393,16 @@ class LayersView(View):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         h = Html(theme)
         layers = self.shown_layers()
-        rows = [[shown_text(i, v) for i, v in enumerate(layer_values(layer))] for layer in layers[:MOST_ROWS]]
-        text = h.heading("Bounds of every layer") + h.paragraph(self.caption, muted=True)
-        text += h.grid(COLUMNS, rows, WORDS, wide=True)
+        columns = without_case(full_columns(layers), layers)
+        rows = [
+            [shown_text(column, layer_values(layer)[column]) for column in columns]
+            for layer in layers[:MOST_ROWS]
+        ]
+        proven = any(layer.bounds is not None for layer in layers)
+        title = "Bounds of every layer" if proven else "Rounding and noise of every layer"
+        text = h.heading(title) + h.paragraph(self.caption, muted=True)
+        words = frozenset(place for place, column in enumerate(columns) if column in WORDS)
+        text += h.grid([COLUMNS[column] for column in columns], rows, words, wide=True)
         if len(layers) > MOST_ROWS:
             text += h.paragraph(
                 f"The first {MOST_ROWS} of {len(layers)} layers; the CSV holds them all.", muted=True

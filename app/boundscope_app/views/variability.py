@@ -15,6 +15,7 @@ from boundscope_app.plots.heat import Heat
 from boundscope_app.plots.heatmap import HeatmapDrawing, Place
 from boundscope_app.plots.heatmap_widget import HeatmapWidget
 from boundscope_app.plots.style import live_style, paper_style
+from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views import variability_text as words
 from boundscope_app.views.base import ASPECT, View
@@ -52,6 +53,8 @@ class VariabilityView(View):
         super().__init__(parent)
         self._drawn: object = None
         self._next_s = 0.0
+        self.selection = LayerSelection(self)
+        self.selection.changed.connect(self._show_selected)
         self.columns = QComboBox()
         self.columns.addItems(("Distribution", "Samples so far"))
         self.columns.setAccessibleName("Columns of the heatmap")
@@ -96,7 +99,8 @@ class VariabilityView(View):
             CellModel(words.DEPLOYED_COLUMNS, named, words.deployed_text, words.DEPLOYED_TIPS),
             "Proof and measurement of the layers",
         )
-        self.layers.selectionModel().currentChanged.connect(lambda *_: self._pick(self.layers.source_row()))
+        for table in (self.layers, self.deployed):
+            table.selectionModel().selectionChanged.connect(lambda *_, table=table: self._row_chosen(table))
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self.layers, "Layers")
@@ -176,14 +180,39 @@ class VariabilityView(View):
         deployed = words.deployed_cells(self.record)
         self.deployed.set_rows(deployed)
         self.tabs.setTabVisible(1, bool(deployed))
+        self._show_selected()
 
     # ------------------------------------------------------------ layers
 
+    def set_selection(self, selection: LayerSelection) -> None:
+        self.selection.changed.disconnect(self._show_selected)
+        self.selection = selection
+        selection.changed.connect(self._show_selected)
+
+    def _row_chosen(self, table: CellTable) -> None:
+        row = table.source_row()
+        if row >= 0 and table.selectionModel().isRowSelected(table.currentIndex().row()):
+            self.selection.pick(str(table.cells.rows[row][0]))
+            self._show_selected()
+
     def _pick(self, row: int) -> None:
+        if 0 <= row < len(self.heatmap.heat.rows):
+            self.selection.pick(self.heatmap.heat.rows[row].name)
+            self._show_selected()
+
+    def _show_selected(self, *_: object) -> None:
+        """Mark the picked layer in heatmap and tables."""
+        layer = self.selection.layer
+        names = [row.name for row in self.heatmap.heat.rows]
+        row = names.index(layer) if layer in names else -1
+        self.heatmap.set_current(row)
+        for table in (self.layers, self.deployed):
+            named = [cells[0] for cells in table.cells.rows]
+            table.show_row(named.index(layer) if layer in named else -1)
         if row >= 0:
-            self.heatmap.set_current(row)
-            self.layers.show_row(row)
             self._read(row, None)
+        else:
+            self.reading.setText(HINT)
 
     def _hovered(self, place: Place | None) -> None:
         if place is not None:

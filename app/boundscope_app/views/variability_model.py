@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
+from boundscope.layers import DIGITS_PER_BIT, noise_now
 from boundscope.protocol import JobInfo, LayerNoise, NoiseSource, VariabilityJob
 from boundscope.records import JobRecord
 from boundscope_app.plots.heat import Column, Heat, HeatCell, HeatRow
 
-DIGITS_PER_BIT = math.log10(2)
 FLOAT32_BITS, FLOAT64_BITS = 24, 53
 MOST_TELLINGS = 16
 DISTRIBUTION = ("least", "5 %", "median", "95 %", "mean")
@@ -18,13 +17,7 @@ DISTRIBUTION = ("least", "5 %", "median", "95 %", "mean")
 
 def layers_now(record: JobRecord) -> tuple[LayerNoise, ...]:
     """Each layer as told last: by the result, else by the rank that has most samples of it; in network order."""
-    if record.variability is not None and record.variability.layers:
-        return record.variability.layers
-    best: dict[str, LayerNoise] = {}
-    for (_, name), told in record.noise.items():
-        if name not in best or told[-1].samples > best[name].samples:
-            best[name] = told[-1]
-    return tuple(best.values())
+    return noise_now(record.noise, record.variability)
 
 
 def mark_of(noise: LayerNoise) -> str:

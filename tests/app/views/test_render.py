@@ -35,7 +35,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 def test_a_picture_of_every_view_without_a_display(recorded: Path, tmp_path: Path) -> None:
     done = run(recorded, tmp_path / "pictures", "--theme", "dark")
     assert (done.returncode, done.stderr) == (0, "")
-    names = ["verdict.png", "bound_gap.png", "memory.png", "layers.png", "log.png"]
+    names = ["verdict.png", "bound_gap.png", "memory.png", "layers.png", "graph.png", "log.png"]
     assert [Path(line).name for line in done.stdout.splitlines()] == names
     for name in names:
         image = QImage(str(tmp_path / "pictures" / name))
@@ -56,7 +56,7 @@ def test_views_with_nothing_to_show_are_left_out(tmp_path: Path) -> None:
     events = samples.records(samples.failed_events())
     path.write_bytes(msgspec.msgpack.encode([samples.job_info(), events]))
     written = render.render(path, tmp_path / "pictures", "light", 1.0)
-    assert [each.name for each in written] == ["verdict.png"]
+    assert [each.name for each in written] == ["verdict.png", "graph.png"]
 
 
 def test_errors_are_one_sentence_and_status_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

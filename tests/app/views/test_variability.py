@@ -21,7 +21,7 @@ from boundscope_app.plots.heat import HeatCell
 from boundscope_app.plots.heatmap import HeatmapDrawing, color_of, text_on, ticks
 from boundscope_app.plots.style import live_style
 from boundscope_app.runs import RunModel
-from boundscope_app.views import BoundGapView, LayersView, MemoryView, VariabilityView, VerdictView, View
+from boundscope_app.views import BoundGapView, MemoryView, VariabilityView, VerdictView, View
 from boundscope_app.views import variability_text as words
 from boundscope_app.views.variability_model import (
     MOST_TELLINGS,
@@ -279,11 +279,8 @@ def test_a_ledger_that_holds_nothing_is_not_drawn_as_curves_at_zero(qtbot: QtBot
     assert view.png_action.isEnabled()
 
 
-@pytest.mark.parametrize("view_type", [BoundGapView, LayersView])
-def test_views_without_data_for_it_send_the_reader_to_variability(
-    qtbot: QtBot, view_type: type[View]
-) -> None:
-    view = shown(qtbot, finished(), view_type)
+def test_the_bound_gap_of_a_measurement_sends_the_reader_to_variability(qtbot: QtBot) -> None:
+    view = shown(qtbot, finished(), BoundGapView)
     assert "Variability view" in view._empty.text()
     view.set_run(samples.job_info(), JobRecord())
     view.refresh()

@@ -25,6 +25,7 @@ from boundscope.protocol import (
     LayerBounds,
     LayerNoise,
     LogLine,
+    Margin,
     MemorySample,
     NetworkSummary,
     Progress,
@@ -273,8 +274,12 @@ class JobRecord:
 
     def margin_table(self) -> Table:
         margins = () if self.result is None else self.result.margin.per_clause
-        rows = tuple((m.case, m.clause, m.lower, m.upper, m.text) for m in margins)
-        return Table("margins", ("case", "clause", "lower bound", "upper bound", "violated where"), rows)
+        rows = tuple((m.case, m.clause, m.lower, m.upper, _yes(m.excluded), m.text) for m in margins)
+        return Table(
+            "margins",
+            ("case", "clause", "lower bound", "upper bound", "excluded", "violated where"),
+            rows,
+        )
 
     def cross_check_table(self) -> Table:
         check = None if self.result is None else self.result.cross_check
@@ -297,6 +302,15 @@ class JobRecord:
 def one_line(text: str) -> str:
     """A reason without its line breaks, for a cell of a table."""
     return "; ".join(part.strip() for part in text.splitlines() if part.strip())
+
+
+def _yes(holds: bool) -> str:
+    return "yes" if holds else "no"
+
+
+def above_zero(margin: Margin) -> bool:
+    """Whether all that is known of the smallest margin is that it is above 0: a search proved that, part by part."""
+    return margin.smallest == 0 and all(clause.excluded for clause in margin.per_clause)
 
 
 def search_words(search: SearchSummary) -> str:

@@ -47,6 +47,11 @@ def seconds_text(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
 
 
+def count_text(count: int) -> str:
+    """A count with spaces between groups of three digits: "12 345"."""
+    return f"{count:,}".replace(",", " ")
+
+
 def number_text(value: float | None) -> str:
     """A float with six significant digits; "none" where there is none."""
     return "none" if value is None else f"{value:.6g}"

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from boundscope.cli.output import complain, seconds_text
+from boundscope.cli.output import complain, count_text, seconds_text
 from boundscope.protocol import EventRecord, LogLine, Progress, StateChanged
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
                 description=event.stage,
                 completed=event.done,
                 total=event.total or None,
-                count=f"{event.done}/{event.total}" if event.total else "",
+                count=_count_text(event),
                 eta="" if event.eta_s is None else f"about {seconds_text(event.eta_s)} to go",
             )
 
@@ -81,6 +81,13 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             complain(text)
         else:
             self._display.console.print(f"boundscope: {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+def _count_text(event: Progress) -> str:
+    """Of how many; of a branch and bound, whose end nobody knows, what was done and what waits."""
+    if event.open is not None:
+        return f"{count_text(event.done)} {'domain' if event.done == 1 else 'domains'}, {count_text(event.open)} open"
+    return f"{event.done}/{event.total}" if event.total else ""
 
 
 def _display() -> Display:

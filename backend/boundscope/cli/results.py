@@ -22,7 +22,7 @@ from boundscope.protocol import (
     Verdict,
     VerifyResult,
 )
-from boundscope.records import JobRecord, Table
+from boundscope.records import GROUP, JobRecord, Table, above_zero, search_words
 
 _COLOURS = {Verdict.VERIFIED: "bold green", Verdict.VIOLATED: "bold red", Verdict.ERROR: "bold red"}
 _SHOWN_VALUES = 8
@@ -106,6 +106,8 @@ def summary_lines(result: VerifyResult, record: JobRecord) -> list[tuple[str, st
     if record.property is not None:
         lines += [("property", words) for words in record.property.words[:6]]
     lines += _margin_lines(result.margin)
+    if result.search is not None:
+        lines.append(("search", search_words(result.search).replace(GROUP, " ")))
     if result.counterexample is not None:
         lines += _counterexample_lines(result.counterexample, result.reason)
     seconds = result.seconds
@@ -124,12 +126,13 @@ def summary_lines(result: VerifyResult, record: JobRecord) -> list[tuple[str, st
 def _margin_lines(margin: Margin) -> list[tuple[str, str]]:
     if margin.smallest is None and not margin.per_clause:
         return []
-    proven = sum(clause.lower is not None and clause.lower > 0 for clause in margin.per_clause)
+    excluded = sum(clause.excluded for clause in margin.per_clause)
     reached = [clause.upper for clause in margin.per_clause if clause.upper is not None]
     text = f"at least {number_text(margin.smallest)}" if margin.smallest is not None else "no bound"
+    text = "above 0" if above_zero(margin) else text
     if reached:
         text += f", at most {number_text(min(reached))} (reached by an input)"
-    return [("margin", text), ("clauses", f"{proven} of {len(margin.per_clause)} with a positive margin")]
+    return [("margin", text), ("clauses", f"{excluded} of {len(margin.per_clause)} excluded")]
 
 
 def _counterexample_lines(found: Counterexample, reason: str) -> list[tuple[str, str]]:

@@ -93,7 +93,13 @@ class Overtime:
                 if None not in known
                 else None,
                 per_clause=tuple(
-                    ClauseMargin(case=case, clause=clause, lower=point.lower, upper=point.upper)
+                    ClauseMargin(
+                        case=case,
+                        clause=clause,
+                        lower=point.lower,
+                        upper=point.upper,
+                        excluded=point.lower is not None and point.lower > 0,
+                    )
                     for (case, clause), point in sorted(self._newest.items())
                 ),
             ),

@@ -7,13 +7,18 @@ from boundscope.protocol.choices import Branching, Method, Verdict
 
 
 class ClauseMargin(Struct):
-    """Margin of one clause of one case: `lower` is proven, `upper` was reached by a concrete input (or None)."""
+    """Margin of one clause of one case: `lower` is proven, `upper` was reached by a concrete input (or None).
+
+    `excluded` says that the clause is proven to hold nowhere. Branch and bound may know that and no more, for it asks
+    of each domain whether a margin is above zero, not by how much; `lower` is then 0.
+    """
 
     case: int
     clause: int
     lower: float | None
     upper: float | None
     text: str = ""
+    excluded: bool = False
 
 
 class Margin(Struct):

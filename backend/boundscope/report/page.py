@@ -19,12 +19,13 @@ from boundscope.protocol import (
     JobInfo,
     PropertyFile,
     PropertySummary,
+    SearchSummary,
     VariabilityJob,
     VariabilityResult,
     VerifyJob,
     VerifyResult,
 )
-from boundscope.records import Cell, JobRecord, Table, variability_tables
+from boundscope.records import Cell, JobRecord, Table, above_zero, search_words, variability_tables
 from boundscope.report.pictures import Pictures
 
 ROWS_SHOWN = 200
@@ -45,7 +46,12 @@ _TABLE_TITLES = {
     "deployed": "What is proven beside what was observed",
 }
 _PICTURE_TITLES = {"verdict": "Verdict", "bound_gap": "Bound gap", "memory": "Memory", "layers": "Layers"}
-_NOT_ON_THE_PAGE = ("verdict", "log", "layers", "instances")  # the page says these in text and tables of its own
+_NOT_ON_THE_PAGE = (
+    "verdict",
+    "log",
+    "layers",
+    "instances",
+)  # the page says these in text and tables of its own
 
 
 def page(record: JobRecord, info: JobInfo, pictures: Pictures) -> str:
@@ -118,8 +124,12 @@ def _header(info: JobInfo, record: JobRecord) -> str:
         f"<header>\n<h1>{escape(info.title)}</h1>\n"
         f'<div class="verdict {verdict}">{verdict.replace("_", " ")}</div>\n'
         f"<p>{_MEANING[verdict]} {escape(_sentence(result.reason))}</p>\n"
-        f'<dl class="facts">{cells}</dl>\n</header>'
+        f'<dl class="facts">{cells}</dl>\n{_searched(result.search)}</header>'
     )
+
+
+def _searched(search: SearchSummary | None) -> str:
+    return "" if search is None else f"<p>Branch and bound: {escape(search_words(search))}.</p>\n"
 
 
 def _noise_word(result: VariabilityResult) -> str:
@@ -187,6 +197,8 @@ def _margin_fact(result: VerifyResult) -> tuple[str, str]:
     if result.counterexample is not None and reached:
         return "Margin reached", f"{min(reached):.6g}"
     smallest = result.margin.smallest
+    if above_zero(result.margin):
+        return "Smallest proven margin", "above 0"
     return "Smallest proven margin", "none" if smallest is None else f"{smallest:.6g}"
 
 

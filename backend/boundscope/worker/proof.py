@@ -28,6 +28,7 @@ class Proof:
                 lower=self.lower.get((case, clause)),
                 upper=self.upper.get((case, clause)),
                 text=prop.cases[case].clauses[clause].text,
+                excluded=(case, clause) in self.proven,
             )
             for case in range(len(prop.cases))
             for clause in range(len(prop.cases[case].clauses))

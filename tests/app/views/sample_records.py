@@ -249,6 +249,7 @@ def result(verdict: Verdict = Verdict.VERIFIED, ranks: int = 4, image: bool = Tr
             lower=0.02 * 10 ** (0.35 * clause) * (-1 if violated and clause == 2 else 1),
             upper=-0.004 if violated and clause == 2 else 0.9 * 10 ** (0.35 * clause),
             text=clause_text(7, clause if clause < 7 else clause + 1),
+            excluded=not (violated and clause == 2),
         )
         for clause in range(9)
     )

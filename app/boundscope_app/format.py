@@ -88,11 +88,16 @@ def progress_fraction(progress: Progress | None) -> float | None:
 
 
 def progress_text(progress: Progress | None) -> str:
-    """Count, rest and stage; the stage last, because it may be cut off where there is little room."""
+    """Count, rest and stage; the stage last, because it may be cut off where there is little room.
+
+    Of a branch and bound, whose end nobody knows, the count is what was done and what waits.
+    """
     if progress is None:
         return ""
     parts = []
-    if progress.total > 0:
+    if progress.open is not None:
+        parts.append(f"{count(progress.done, 'domain')}, {count(progress.open, 'open', 'open')}")
+    elif progress.total > 0:
         parts.append(f"{progress.done}/{progress.total}")
     if progress.eta_s is not None and math.isfinite(progress.eta_s):
         parts.append(f"{duration(progress.eta_s)} left")

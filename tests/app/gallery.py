@@ -1,6 +1,6 @@
 """Pictures of the real window with real runs, to be looked at: every view, light and dark, at scale 1 and 2.
 
-    python tests/app/gallery.py [FOLDER] [--theme light|dark] [--scale 1|2]
+    python tests/app/gallery.py [FOLDER] [--theme light|dark] [--scale 1|2] [--searches]
 
 FOLDER is $GALLERY_DIR or build/gallery where it is not given. Each palette and scale is a process of its own, on
 one daemon whose runs the later ones find.
@@ -26,14 +26,16 @@ from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.window_support import APP_PATHS, EXAMPLES, end_daemon, example_draft, start_xvfb  # noqa: E402
-from boundscope.protocol import RoundingMode, Sharding, SourceSearch  # noqa: E402
+from boundscope.protocol import Branching, Method, RoundingMode, Sharding, SourceSearch  # noqa: E402
+from boundscope.records import JobRecord  # noqa: E402
 from boundscope_app.benchmark_draft import BenchmarkDraft  # noqa: E402
 from boundscope_app.draft import Draft  # noqa: E402
 from boundscope_app.main import build_window, parser  # noqa: E402
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions  # noqa: E402
 from boundscope_app.settings import Settings  # noqa: E402
-from boundscope_app.views import InstancesView, VariabilityView, View  # noqa: E402
+from boundscope_app.views import BoundGapView, InstancesView, VariabilityView, View  # noqa: E402
 from boundscope_app.window import MainWindow, apply_theme  # noqa: E402
+from support.wider import wider  # noqa: E402
 
 THEMES, SCALES = ("light", "dark"), (1, 2)
 RUN_LIMIT_S = 120.0
@@ -84,8 +86,15 @@ class Gallery:
         QTimer.singleShot(20_000, loop.quit)
         loop.exec()
 
-    def run(self, draft: Draft | NoiseDraft | BenchmarkDraft, live: str = "") -> None:
-        """Run a draft, or select the run of it that there is; `live` names a picture taken on the way."""
+    def run(
+        self,
+        draft: Draft | NoiseDraft | BenchmarkDraft,
+        live: str = "",
+        ready: Callable[[JobRecord], Any] = lambda record: (
+            record.gaps or record.noise or len(record.instances) > 1
+        ),
+    ) -> None:
+        """Run a draft, or select the run of it that there is; `live` names a picture taken once it is ready."""
         job_id = self._known(draft)
         if not job_id:
             before = set(self.window.runs.ids)
@@ -98,10 +107,7 @@ class Gallery:
         if live:
             self.wait(
                 lambda: (
-                    runs.record(job_id).gaps
-                    or runs.record(job_id).noise
-                    or len(runs.record(job_id).instances) > 1
-                    or runs.info(job_id).state.ended  # type: ignore[union-attr]
+                    ready(runs.record(job_id)) or runs.info(job_id).state.ended  # type: ignore[union-attr]
                 ),
                 "the first bounds or bits",
             )
@@ -153,6 +159,37 @@ def benchmark_file(folder: Path) -> Path:
     return path
 
 
+def searches(gallery: Gallery, folder: Path) -> None:
+    """Branch and bound: one that ends with a proof, one that time ends, over activations and over inputs."""
+    folder.mkdir(exist_ok=True)
+    window = gallery.window
+    cases = (
+        ("proved", "digits-robust", "1.7", Branching.AUTO, 60.0),
+        ("late", "digits-robust", "2", Branching.ACTIVATION, 12.0),
+        ("inputs", "advisor-far", "2.2", Branching.AUTO, 20.0),
+    )
+    for name, example, factor, branching, timeout_s in cases:
+        draft = example_draft(example)
+        options = replace(draft.options, method=Method.COMPLETE, branching=branching, timeout_s=timeout_s)
+        target = wider(example, factor, folder / f"{example}-x{factor}.vnnlib")
+        window.tabs.show_view("bound_gap")
+        draft = replace(draft, property_source=target, options=options)
+        gallery.read_back(draft)
+        gallery.picture(f"search_{name}_form", window.form)
+        gallery.run(draft, live=f"search_{name}_live", ready=lambda record: len(record.search) > 6)
+        gallery.views(f"search_{name}")
+        view = next(view for view in window.tabs.views if isinstance(view, BoundGapView))
+        gallery.page(view, f"search_{name}_page")
+
+
+def take_searches(folder: Path, home: Path, theme: str, scale: int) -> None:
+    """The pictures of branch and bound alone."""
+    gallery = Gallery(folder, home, theme, scale)
+    searches(gallery, home.parent / "wider")
+    gallery.window.close()
+    print(f"gallery: {gallery.pictures} pictures, {theme}, scale {scale}, in {folder}")
+
+
 def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
     """All pictures of one palette and scale."""
     gallery = Gallery(folder, home, theme, scale)
@@ -182,6 +219,7 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
         gallery.picture(f"noise_{columns}", view)
     view.columns.setCurrentIndex(0)
     gallery.page(view, "noise_page")
+    searches(gallery, home.parent / "wider")
     gallery.run(BenchmarkDraft(benchmark_file(home.parent / "digits")), live="benchmark_live")
     view = next(view for view in window.tabs.views if isinstance(view, InstancesView))
     view.table.setCurrentIndex(view.proxy.index(1, 0))
@@ -225,10 +263,12 @@ def main() -> int:
     options.add_argument("folder", nargs="?", type=Path, default=default)
     options.add_argument("--theme", choices=THEMES)
     options.add_argument("--scale", type=int, choices=SCALES)
+    options.add_argument("--searches", action="store_true", help="branch and bound alone")
     options.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.home is not None:
-        take_all(chosen.folder, chosen.home, chosen.theme, chosen.scale)
+        take = take_searches if chosen.searches else take_all
+        take(chosen.folder, chosen.home, chosen.theme, chosen.scale)
         return 0
     environment = {**os.environ, "PYTHONPATH": APP_PATHS, "OMP_NUM_THREADS": "1"}
     screen = None
@@ -243,6 +283,7 @@ def main() -> int:
                 for scale in [chosen.scale] if chosen.scale else SCALES:
                     command = [sys.executable, __file__, str(chosen.folder), "--home", str(home)]
                     command += ["--theme", theme, "--scale", str(scale)]
+                    command += ["--searches"] if chosen.searches else []
                     status = subprocess.run(
                         command, env={**environment, "QT_SCALE_FACTOR": str(scale)}, check=False
                     ).returncode

@@ -29,7 +29,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from boundscope.protocol import JobInfo
+from boundscope.protocol import JobInfo, Progress
 from boundscope_app import theme as themes
 from boundscope_app.docks.jobs_model import INFO_ROLE, PROGRESS, RUN, SORT_ROLE, STARTED, STATE, JobsModel
 from boundscope_app.format import progress_fraction
@@ -41,7 +41,7 @@ WIDEST = (
     "CROWN-IBP",
     "Ranks",
     "out of memory",
-    "30/120 · 9.00 s left",
+    "12 345 domains, 6 789 open",
     "Started",
     "59 min 00 s",
     "Host",
@@ -52,14 +52,17 @@ EMPTY = "No runs yet. Choose a network and a property in the run form, then pres
 
 
 class ProgressDelegate(QStyledItemDelegate):
-    """A thin bar below the text while a job runs; in the colour of warnings while it is paused."""
+    """A thin bar below the text while a job runs; in the colour of warnings while it is paused.
+
+    There is none below a branch and bound: no length of it would be true.
+    """
 
     def paint(
         self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
     ) -> None:
         super().paint(painter, option, index)
         info = index.data(INFO_ROLE)
-        if isinstance(info, JobInfo) and not info.state.ended:
+        if isinstance(info, JobInfo) and not info.state.ended and not _endless(info.progress):
             selected = bool(option.state & QStyle.StateFlag.State_Selected)
             theme = themes.current()
             color = theme.accent_text if selected else theme.warn if info.state.held else theme.accent
@@ -72,6 +75,10 @@ class ProgressDelegate(QStyledItemDelegate):
         painter.fillRect(area, ground)
         area.setWidth(round(area.width() * (fraction or 0.0)))
         painter.fillRect(area, color)
+
+
+def _endless(progress: Progress | None) -> bool:
+    return progress is not None and progress.open is not None
 
 
 class JobsDock(QDockWidget):

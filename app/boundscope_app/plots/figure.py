@@ -111,6 +111,7 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
         self.panels: list[Panel] = []
         self.columns = 1
         self.linked = False  # whether zooming into one panel zooms into all
+        self.linked_times = False  # whether it only gives all the same time axis
         self.caption = ""
         self.legend = Legend(style)
         self.scene().addItem(self.legend)
@@ -143,10 +144,12 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
         panel.box.sigRangeChangedManually.connect(lambda *_: self._zoomed(panel))
 
     def _zoomed(self, panel: Panel) -> None:
-        if self.linked:
-            for other in self.visible_panels():
-                if other is not panel:
-                    other.show_range(panel.box.viewRange())
+        times, values = panel.box.viewRange()
+        for other in self.visible_panels():
+            if other is not panel and self.linked:
+                other.show_range((times, values))
+            elif other is not panel and self.linked_times:
+                other.show_range((times, other.box.viewRange()[1]))
         self.zoom_changed.emit()
 
     def show_all(self) -> None:
@@ -170,27 +173,32 @@ class Figure(pg.GraphicsView):  # type: ignore[misc]  # pyqtgraph has no types
             self.arrange()
 
     def arrange(self) -> None:
-        """Give every visible panel its place; value axes are aligned."""
+        """Give every visible panel its place; their axes are aligned."""
         area = self._panel_area()
         panels = self.visible_panels()
         if not panels or area.width() <= 0 or area.height() <= 0:
             return
         columns = self._column_count(len(panels), area)
         rows = -(-len(panels) // columns)
-        height = area.height() / rows
+        shares = [
+            max(panel.share for panel in panels[row * columns : (row + 1) * columns]) for row in range(rows)
+        ]
+        tops = [area.top() + area.height() * sum(shares[:row]) / sum(shares) for row in range(rows + 1)]
         for index, panel in enumerate(panels):
             panel.shows_y_label = index % columns == 0
             panel.shows_x_label = index >= columns * (rows - 1)
         for _ in range(2):  # tick labels depend on the height, and the width on the tick labels
             ticks = max(panel.tick_width() for panel in panels)
             label = panels[0].label_width()
+            right = max(panel.right_px() for panel in panels)
             width = (area.width() - label) / columns
             for index, panel in enumerate(panels):
                 row, column = divmod(index, columns)
                 extra = 0.0 if column == 0 else label
-                place = QRectF(area.left() + column * width + extra, area.top() + row * height, width, height)
+                height = tops[row + 1] - tops[row]
+                place = QRectF(area.left() + column * width + extra, tops[row], width, height)
                 panel.setGeometry(place.adjusted(0, 0, label if column == 0 else 0, 0))
-                panel.arrange(ticks + (label if column == 0 else 0.0))
+                panel.arrange(ticks + (label if column == 0 else 0.0), right)
 
     def _panel_area(self) -> QRectF:
         """What caption and legend leave to the panels; places these two."""

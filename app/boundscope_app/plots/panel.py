@@ -61,6 +61,7 @@ class Panel(QGraphicsWidget):
         self.pins: tuple[float, ...] = ()
         self.cursor_s: float | None = None
         self.strip = False
+        self.share = 1.0  # of a figure's height, as against other panels
         self.shows_x_label = self.shows_y_label = True
         self.zoomed = False
         self.left_px = 0.0
@@ -129,15 +130,18 @@ class Panel(QGraphicsWidget):
         line = self.metrics().height()
         return TICK_PX + line + 4 + (line + 4 if self.x_label and self.shows_x_label else 0.0)
 
-    def arrange(self, left_px: float) -> None:
-        """Place the ViewBox within the panel, this far from the left."""
-        self.left_px = left_px
+    def right_px(self) -> float:
+        """Width that notes of levels need on the right."""
         notes = any(level.note for level in self.levels)
-        right = self.metrics().height() + 8 if notes else self.metrics().horizontalAdvance("00") + 4
+        return self.metrics().height() + 8 if notes else self.metrics().horizontalAdvance("00") + 4
+
+    def arrange(self, left_px: float, right_px: float) -> None:
+        """Place the ViewBox within the panel, this far from the left and from the right."""
+        self.left_px = left_px
         rect = QRectF(
             self.left_px,
             self.top_px(),
-            max(20.0, self.size().width() - self.left_px - right),
+            max(20.0, self.size().width() - self.left_px - right_px),
             max(20.0, self.size().height() - self.top_px() - self.bottom_px()),
         )
         if rect != self.box.geometry():

@@ -42,6 +42,7 @@ class BoundGapView(TimeView):
         self.scale = QComboBox()
         self.scale.addItems(("Signed log", "Linear"))
         self.scale.setAccessibleName("Margin scale")
+        self.scale.setToolTip("Of margins and counts; the signed logarithm has a place for zero")
         self.scale.currentIndexChanged.connect(self.redraw)
         self.controls.addWidget(self.scale)
         self.add_time_controls(self.plot.figure)
@@ -56,7 +57,7 @@ class BoundGapView(TimeView):
         self.set_content(self.with_reading(splitter))
 
     def has_data(self, record: JobRecord) -> bool:
-        return bool(record.gaps)
+        return bool(record.gaps or record.search)
 
     def reset(self) -> None:
         self.model = GapModel()
@@ -77,7 +78,7 @@ class BoundGapView(TimeView):
 
     def take_new(self, record: JobRecord) -> bool:
         self.model.update(record)
-        return bool(self.model.changed)
+        return bool(self.model.changed) or self.model.searched
 
     def plot_all(self) -> None:
         choice = self.choice()
@@ -110,12 +111,13 @@ class BoundGapView(TimeView):
             self._fill_list(self.choice())
 
     def tables(self) -> tuple[Table, ...]:
-        """The series of the clauses shown."""
+        """The series of the clauses shown, and of the search where there is one."""
         if self.record is None:
             return ()
         whole = self.record.gap_table()
         rows = tuple(row for row in whole.rows if self.clause_model.is_checked((row[0], row[1])))
-        return (Table(whole.name, whole.columns, rows),)
+        gaps = Table(whole.name, whole.columns, rows)
+        return (gaps, self.record.search_table()) if self.record.search else (gaps,)
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         assert self.record is not None

@@ -11,6 +11,7 @@ import numpy as np
 from boundscope.records import GapSeries, JobRecord
 from boundscope_app.plots.panel import Span
 from boundscope_app.plots.series import FloatArray, Growing, last_before, thin_line
+from boundscope_app.views.gap_search import SearchModel
 
 Key = tuple[int, int]  # case, clause
 BUCKETS = 1000
@@ -96,18 +97,24 @@ class ClauseBounds:
 
 
 class GapModel:
-    """All clauses of a record."""
+    """All clauses of a record, and the branch and bound that it may hold."""
 
     def __init__(self) -> None:
         self.clauses: dict[Key, ClauseBounds] = {}
         self.changed: set[Key] = set()
+        self.search = SearchModel()
+        self.searched = False
         self.start_s = math.inf
         self.end_s = 0.0
         self._steps: list[tuple[float, str]] = []
 
     def update(self, record: JobRecord) -> None:
-        """Take what is new; `changed` then holds the clauses that grew."""
+        """Take what is new; `changed` then holds the clauses that grew, `searched` whether the search went on."""
         self.changed = set()
+        self.searched = self.search.update(record)
+        if self.searched:
+            self.start_s = min(self.start_s, self.search.start_s)
+            self.end_s = max(self.end_s, self.search.end_s)
         for key, series in record.gaps.items():
             bounds = self.clauses.setdefault(key, ClauseBounds())
             before = bounds.taken

@@ -21,6 +21,7 @@ from boundscope_app.plots.scale import (
 from boundscope_app.plots.series import FloatArray, hold
 from boundscope_app.plots.style import Style
 from boundscope_app.views.gap_model import Bound, GapModel, Key
+from boundscope_app.views.gap_search import SearchPanel, legend_entries, search_reading
 from boundscope_app.views.text import clause_name, number, seconds
 
 FRONT = 8
@@ -43,13 +44,16 @@ class GapChoice:
 
 
 class GapPlot:
-    """A figure with one panel whose lines are kept from one drawing to the next."""
+    """A figure whose lines are kept from one drawing to the next: margins, and below them the domains of a search."""
 
     def __init__(self, style: Style) -> None:
         self.figure = Figure(style)
         self.panel = Panel(style, "Elapsed time [s]", "Margin [output units]")
         self.panel.strip = True
         self.figure.add_panel(self.panel)
+        self.search = SearchPanel(style)
+        self.figure.add_panel(self.search.panel)
+        self.figure.linked_times = True
         self._others = LineItem(self.panel.box, style, -1.0)
         self._band = BandItem(self.panel.box, style)
         self._pairs = [
@@ -69,6 +73,7 @@ class GapPlot:
         self.panel.pins = choice.pins
         self._set_levels()
         self._set_header(model, choice, scale)
+        self.search.show(model.search, self.figure.style_, logarithmic=choice.signed_log, pins=choice.pins)
         self._set_range(model, choice, scale)
         self.figure.arrange()
 
@@ -165,6 +170,8 @@ class GapPlot:
         span = (high - low) or 1.0
         start, end = time_range(model.start_s, model.end_s)
         self.panel.set_full_range(start, end, low - 0.06 * span, high + 0.1 * span)
+        if model.search.points:
+            self.search.set_times(start, end, model.search)
 
     def legend(self, model: GapModel, choice: GapChoice) -> tuple[LegendEntry, ...]:
         """The legend of an exported figure: clauses with their bounds, and what the line kinds mean."""
@@ -184,6 +191,7 @@ class GapPlot:
             LegendEntry("proven lower bound", theme.text),
             LegendEntry("least margin seen at an input", theme.text, "dashed"),
         ]
+        entries += legend_entries(model.search, self.figure.style_)
         entries += pin_entries(model, choice)
         return tuple(entries)
 
@@ -209,11 +217,12 @@ def reading(model: GapModel, choice: GapChoice, time_s: float) -> str:
     """What the worst clause of that moment read, as one line."""
     keys = model.worst_first(choice.shown, time_s)
     if not keys:
-        return seconds(time_s)
+        return ": ".join(part for part in (seconds(time_s), search_reading(model.search, time_s)) if part)
     low, high = (bound.at(time_s) for bound in _bounds(model, keys[0]))
     step = model.step_at(time_s)
     name = clause_name(*keys[0], choice.single_case)
-    return f"{seconds(time_s)}{f' ({step})' if step else ''}: {name} {number(low, 4)} … {number(high, 4)}"
+    text = f"{seconds(time_s)}{f' ({step})' if step else ''}: {name} {number(low, 4)} … {number(high, 4)}"
+    return " · ".join(part for part in (text, search_reading(model.search, time_s)) if part)
 
 
 def _bounds(model: GapModel, key: Key) -> tuple[Bound, Bound]:

@@ -15,7 +15,8 @@ BODY_PX = 14
 
 
 def escape(text: object) -> str:
-    return html.escape(str(text))
+    # Qt's reader of HTML takes a narrow no-break space for any space, and breaks numbers there.
+    return html.escape(str(text)).replace("\u202f", "&nbsp;")
 
 
 @dataclass(frozen=True)

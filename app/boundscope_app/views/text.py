@@ -31,6 +31,11 @@ def count(value: int) -> str:
     return f"{value:,}".replace(",", "\u202f")
 
 
+def domains_text(done: int, open: int) -> str:
+    """How a branch and bound stands: "12 345 domains, 410 open"."""
+    return f"{count(done)} {'domain' if done == 1 else 'domains'}, {count(open)} open"
+
+
 def seconds(value: float | None) -> str:
     """A duration in the unit that suits it."""
     if value is None or not math.isfinite(value):

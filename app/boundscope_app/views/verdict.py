@@ -32,7 +32,7 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
-from boundscope_app.views.text import file_stem, seconds
+from boundscope_app.views.text import domains_text, file_stem, seconds
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
 
 PDF_WIDTH_PX = 680
@@ -129,6 +129,8 @@ class VerdictView(View):
             return
         held = job_state(self.info, record).held
         stage = "Waiting for the first step" if progress is None else progress.stage
+        if progress is not None and progress.open is not None:
+            stage = f"{stage}: {domains_text(progress.done, progress.open)}"
         self._stage.setText(f"Paused: {stage}" if held else stage)
         total = 0 if progress is None else progress.total
         self._bar.setRange(0, 1 if held and not total else total)  # 0 … 0 would go on moving

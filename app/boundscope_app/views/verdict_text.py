@@ -17,18 +17,27 @@ from boundscope.protocol import (
     InstancesResult,
     JobInfo,
     JobState,
+    SearchSummary,
     VariabilityJob,
     VariabilityResult,
     Verdict,
     VerifyJob,
     VerifyResult,
 )
-from boundscope.records import JobRecord
+from boundscope.records import JobRecord, above_zero, search_words
 from boundscope_app.theme import Theme
 from boundscope_app.views import instances_text, variability_text
 from boundscope_app.views.counterexample import input_picture
 from boundscope_app.views.html import Html, escape
-from boundscope_app.views.text import byte_size, clause_name, count, number, property_name, seconds
+from boundscope_app.views.text import (
+    byte_size,
+    clause_name,
+    count,
+    domains_text,
+    number,
+    property_name,
+    seconds,
+)
 
 MOST_ROWS = 40
 MOST_WORDS = 12
@@ -136,6 +145,8 @@ def verdict_text(
     right = [_what_was_run(h, info, record)]
     if result is not None:
         parts.append(_tiles(h, result))
+        if result.search is not None:
+            parts.append(_searched(h, result.search))
         if result.counterexample is not None:
             left.append(_counterexample(h, result, record, page))
         left.append(_margins(h, result.margin.per_clause))
@@ -169,7 +180,9 @@ def progress_line(record: JobRecord) -> str:
     if progress is None:
         return ""
     text = progress.stage
-    if progress.total:
+    if progress.open is not None:
+        text += f": {domains_text(progress.done, progress.open)}"
+    elif progress.total:
         text += f": {progress.done} of {progress.total}"
     if progress.eta_s is not None:
         text += f", about {seconds(progress.eta_s)} to go"
@@ -233,8 +246,15 @@ def _tiles(h: Html, result: VerifyResult) -> str:
     )
 
 
+def _searched(h: Html, search: SearchSummary) -> str:
+    words = escape(search_words(search))
+    return f'<p style="margin-top:12px; margin-bottom:0">Branch and bound: {words}.</p>'
+
+
 def _smallest(result: VerifyResult) -> str:
     """The smallest proven margin; where none was proven, the least that was seen."""
+    if above_zero(result.margin):
+        return "above 0"
     if result.margin.smallest is not None:
         return number(result.margin.smallest)
     seen = [margin.upper for margin in result.margin.per_clause if margin.upper is not None]
@@ -261,10 +281,10 @@ def _margins(h: Html, margins: Sequence[ClauseMargin]) -> str:
     ]
     columns = ("", "Margin, proven at least", "Smallest seen", "", "Violated where")
     text = h.heading("Margin of each clause")
-    text += h.paragraph(
-        "The margin is the distance from violation: a clause is excluded where it is proven to be above 0.",
-        muted=True,
-    )
+    told = "The margin is the distance from violation: a clause is excluded where it is proven to be above 0."
+    if any(m.excluded and m.lower == 0 for m in margins):
+        told += " Where branch and bound excluded one, how far above is not known: it says 0."
+    text += h.paragraph(told, muted=True)
     text += h.grid(columns, rows, frozenset({0, 3, 4}))
     if len(worst) > MOST_ROWS:
         rest = len(worst) - MOST_ROWS
@@ -276,7 +296,7 @@ def _margins(h: Html, margins: Sequence[ClauseMargin]) -> str:
 
 
 def _standing(margin: ClauseMargin) -> str:
-    if margin.lower is not None and margin.lower > 0:
+    if margin.excluded:
         return "✓ excluded"
     if margin.upper is not None and margin.upper <= 0:
         return "✗ reached"

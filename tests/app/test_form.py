@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.window_support import EXAMPLES, example_draft
 from boundscope import capabilities
-from boundscope.protocol import Arithmetic, Engine, Method, Norm, Precision, Sharding
+from boundscope.protocol import Arithmetic, Branching, Engine, Method, Norm, Precision, Sharding
 from boundscope_app.docks.ball import NORMS
 from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
 from boundscope_app.draft import Ball, Draft, Options
@@ -124,6 +125,23 @@ def test_one_rank_without_sharding(lone_window: MainWindow) -> None:
     choices.sharding.setCurrentIndex(choices.sharding.findData(Sharding.NONE))
     assert not choices.ranks.isEnabled()
     assert choices.options.ranks == 1
+
+
+def test_branching_goes_with_the_method_that_splits(lone_window: MainWindow) -> None:
+    choices = lone_window.form.choices
+    choices.set_options(Options(method=Method.COMPLETE, branching=Branching.INPUT))
+    assert choices.branching.isEnabled()
+    assert choices.options.branching is Branching.INPUT
+    choices.method.setCurrentIndex(choices.method.findData(Method.CROWN))
+    assert not choices.branching.isEnabled()
+    assert "Complete" in choices.branching.toolTip()
+    assert choices.options.branching is Branching.AUTO
+    draft = example_draft()
+    lone_window.form.set_draft(
+        replace(draft, options=Options(method=Method.COMPLETE, branching=Branching.ACTIVATION))
+    )
+    assert "--method complete" in lone_window.form.draft.command()
+    assert "--branching activation" in lone_window.form.draft.command()
 
 
 def test_copy_as_command_line(lone_window: MainWindow) -> None:

@@ -39,6 +39,13 @@ def test_progress_says_stage_count_and_rest() -> None:
     assert text.progress_fraction(Progress(stage="x", done=15, total=12)) == 1.0
 
 
+def test_progress_of_a_search_claims_no_share_and_no_end() -> None:
+    searching = Progress(stage="splitting inputs", done=12_345, total=0, open=410)
+    assert text.progress_text(searching) == "12\u202f345 domains, 410 open · splitting inputs"
+    assert text.progress_fraction(searching) is None
+    assert text.progress_text(Progress(stage="", done=1, total=0, open=0)) == "1 domain, 0 open"
+
+
 def test_count_agrees_with_its_noun() -> None:
     assert text.count(1, "clause") == "1 clause"
     assert text.count(2, "property", "properties") == "2 properties"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 from PySide6.QtCore import Qt
+from PySide6.QtGui import QImage, QPainter
+from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
 from pytestqt.qtbot import QtBot
 
 from boundscope.protocol import (
@@ -17,6 +20,7 @@ from boundscope.protocol import (
 )
 from boundscope_app import theme as themes
 from boundscope_app.docks import jobs_model as columns
+from boundscope_app.docks.jobs import ProgressDelegate
 from boundscope_app.docks.jobs_model import INFO_ROLE, JobsModel
 from boundscope_app.runs import RunModel
 from boundscope_app.window import MainWindow
@@ -71,6 +75,29 @@ def test_progress_with_rest_while_running(qtbot: QtBot) -> None:
     runs.set_jobs([info("1", progress=Progress(stage="crown", done=1, total=4, eta_s=3.0))])
     assert text(model, 0, columns.PROGRESS) == "1/4 · 3.00 s left · crown"
     assert model.data(model.index(0, 0), INFO_ROLE).id == "1"
+
+
+def bar_pixels(qtbot: QtBot, progress: Progress) -> int:
+    """How many pixels the delegate adds to a cell that shows only text."""
+    runs = RunModel()
+    model = JobsModel(runs)
+    runs.set_jobs([info("1", progress=progress)])
+    pictures = []
+    for delegate in (ProgressDelegate(), QStyledItemDelegate()):
+        image = QImage(300, 24, QImage.Format.Format_RGB32)
+        image.fill(0)
+        option = QStyleOptionViewItem()
+        option.rect = image.rect()
+        painter = QPainter(image)
+        delegate.paint(painter, option, model.index(0, columns.PROGRESS))
+        painter.end()
+        pictures.append(np.array(image.constBits(), dtype=np.uint8).reshape(24, 300, 4)[..., :3])
+    return int((pictures[0] != pictures[1]).any(axis=2).sum())
+
+
+def test_no_bar_is_drawn_below_a_search_whose_end_nobody_knows(qtbot: QtBot) -> None:
+    assert bar_pixels(qtbot, Progress(stage="crown", done=1, total=4)) > 0
+    assert bar_pixels(qtbot, Progress(stage="splitting inputs", done=5, total=0, open=3)) == 0
 
 
 def test_inspections_are_not_listed(qtbot: QtBot) -> None:

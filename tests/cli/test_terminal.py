@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -12,11 +13,13 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from boundscope.examples import Example, example
 from cli.conftest import Command
+from support.wider import DIGITS, wider
 
 LIMIT_S = 60.0
 
@@ -109,6 +112,21 @@ def test_ctrl_c_stops_cleanly(environment: dict[str, str], options: tuple[str, .
         assert output == ""
         with pytest.raises(ProcessLookupError):
             os.killpg(run.process.pid, 0)
+
+
+def test_a_search_shows_counts_and_no_share(environment: dict[str, str], tmp_path: Path) -> None:
+    """Nobody knows how many domains there will be: standard error counts them, and the summary has their line."""
+    words = ["verify", str(DIGITS), str(wider("digits-robust", "2", tmp_path / "wide.vnnlib"))]
+    with terminal([*words, "--method", "complete", "--timeout", "8"], environment) as run:
+        run.wait_for(" open")
+        status, output = run.finish()
+    assert status == 21
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run.shown)
+    assert re.search(r"splitting activations .*[0-9] domains?, [0-9 ]+ open", plain)
+    assert re.search(
+        r"^search          [0-9 ]+ domains, deepest \d+ splits, splitting activations, ", output, re.M
+    )
+    assert "\u202f" not in output
 
 
 def test_sigterm_stops_as_ctrl_c_does(environment: dict[str, str]) -> None:

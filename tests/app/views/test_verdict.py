@@ -6,11 +6,23 @@ import re
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
 from app.views import sample_records as samples
-from boundscope.protocol import Counterexample, EventRecord, Failure, JobState, Verdict
+from boundscope.protocol import (
+    Branching,
+    Counterexample,
+    EventRecord,
+    Failure,
+    JobState,
+    Margin,
+    Progress,
+    SearchSummary,
+    Verdict,
+    VerifyResult,
+)
 from boundscope.records import JobRecord
 from boundscope_app import theme
 from boundscope_app.views import VerdictView
@@ -44,6 +56,39 @@ def test_verified_says_so_in_words_with_arithmetic_margin_and_command(qtbot: QtB
     assert "onnxruntime 1.23.0" in page
     assert "resident, above idle" in page
     assert page.count("✓ excluded") == 9
+
+
+def searched(domains: int, open: int) -> VerifyResult:
+    """A result in which branch and bound excluded the last clause, and so does not say how far above 0 it is."""
+    whole = samples.result()
+    *others, last = whole.margin.per_clause
+    margin = Margin(smallest=0.0, per_clause=(*others, replace(last, lower=0.0)))
+    summary = SearchSummary(branching=Branching.ACTIVATION, domains=domains, depth=1, open=open)
+    return replace(whole, margin=margin, search=summary)
+
+
+def test_a_search_is_told_in_one_line(qtbot: QtBot) -> None:
+    page = text(shown(qtbot, samples.record_of([(0, searched(12_345, 0))])))
+    assert "Branch and bound: 12 345 domains, deepest 1 split, splitting activations." in page
+    page = text(shown(qtbot, samples.record_of([(0, searched(1, 1024))])))
+    assert (
+        "Branch and bound: 1 domain, deepest 1 split, splitting activations, 1 024 domains left open." in page
+    )
+    assert "Branch and bound" not in text(shown(qtbot, samples.record_of([(0, samples.result())])))
+
+
+def test_what_a_search_excluded_is_not_called_open_for_want_of_a_number(qtbot: QtBot) -> None:
+    page = text(shown(qtbot, samples.record_of([(0, searched(5, 0))])))
+    assert "Smallest margin above 0" in page
+    assert page.count("✓ excluded") == 9
+    assert "how far above is not known: it says 0" in page
+
+
+def test_a_running_search_shows_its_counts(qtbot: QtBot) -> None:
+    progress = Progress(stage="splitting inputs", done=12_345, total=0, open=410)
+    view = shown(qtbot, samples.record_of([(0, progress)]), JobState.RUNNING)
+    assert view._stage.text() == "splitting inputs: 12\u202f345 domains, 410 open"
+    assert view._bar.maximum() == 0  # busy, without a share
 
 
 @pytest.mark.parametrize("verdict", list(Verdict))

@@ -8,6 +8,7 @@ import time
 from contextlib import suppress
 
 import msgspec
+import psutil
 
 from boundscope.errors import DeadlineError
 from boundscope.monitor import Monitor
@@ -24,7 +25,20 @@ from boundscope.protocol import (
 from boundscope.search.checkpoint import SearchState
 from boundscope.worker.checkpoints import JobCheckpoint
 
-QUICK, PATIENT, RAISES, STUBBORN, FLOOD, MEETS, WRONG_RANK, DEAF, IN_STEP, TO_THE_LIMIT, COUNTS = range(11)
+(
+    QUICK,
+    PATIENT,
+    RAISES,
+    STUBBORN,
+    FLOOD,
+    MEETS,
+    WRONG_RANK,
+    DEAF,
+    IN_STEP,
+    TO_THE_LIMIT,
+    COUNTS,
+    SAYS_THREADS,
+) = range(12)
 COUNTED = 60
 FLOOD_POINTS = 6000
 FLOOD_LINES = 60
@@ -74,6 +88,11 @@ def run(job: VerifyJob, files: object, monitor: Monitor, ranks: object) -> Verif
             return result(f"{monitor.elapsed_s}")
         case 10:
             return count(job, files, monitor, ranks)
+        case 11:
+            import torch
+
+            launcher = psutil.Process(os.getppid())
+            monitor.emit(LogLine(text=f"{torch.get_num_threads()} threads, imported by {launcher.ppid()}"))
     return result(f"rank {rank}")
 
 

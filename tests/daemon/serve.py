@@ -2,7 +2,7 @@
 
 import sys
 
-from boundscope.daemon import overtime
+from boundscope.daemon import overtime, spare
 from boundscope.daemon.__main__ import main
 from boundscope.daemon.jobspec import KINDS, Kind
 
@@ -19,4 +19,5 @@ VERIFY = {
 if __name__ == "__main__":
     if sys.argv[1] == "impatient":
         overtime.GRACE_S = 0.5
+    spare.code_stamp = lambda: (0, 0)  # who edits the code while tests run must not find them cold
     sys.exit(main(sys.argv[2:], kinds={**KINDS, "verify": VERIFY[sys.argv[1]]}))

@@ -51,8 +51,8 @@ def environment(home: Path, *, spare: bool = False) -> dict[str, str]:
 
 @dataclass
 class DaemonUnderTest:
-    """`ranks`: verify jobs run through torchrun; `warm`: of a spare process; `exec`: of ranks that are no forks, as with
-    GPUs; otherwise in one light process. See behaviours.py for the seeds.
+    """`ranks`: verify jobs run through torchrun; `warm`: of a spare process; `exec`: of ranks that are no forks, as
+    with GPUs; otherwise in one light process. See behaviours.py for the seeds.
     """
 
     home: Path
@@ -64,22 +64,27 @@ class DaemonUnderTest:
     def log_path(self) -> Path:
         return self.home.with_name(self.home.name + ".log")
 
+    @property
+    def warm(self) -> bool:
+        return self.arguments[0] == "warm" and "--no-spare" not in self.arguments
+
     def start(self) -> None:
         with self.log_path.open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", str(HERE / "serve.py"), *self.arguments, "--home", str(self.home)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                env=environment(self.home, spare=self.arguments[0] == "warm"),
+                env=environment(self.home, spare=self.warm),
             )
         wait_for(lambda: self._published() or self._died(), 20, "the connection file")
-        if self.arguments[0] == "warm":
+        if self.warm:
             wait_for(self.spare_stands_by, 60, "the spare process")
 
     def spare(self) -> psutil.Process | None:
         """The spare process, whether it is ready or not."""
+        found = {process.pid: process for process in processes(self.home)}
         children = psutil.Process(self.pid).children()
-        return next((child for child in children if SPARE in child.cmdline()), None)
+        return next((each for each in children if each.pid in found and SPARE in each.cmdline()), None)
 
     def spare_stands_by(self) -> psutil.Process | None:
         spare = self.spare()

@@ -16,7 +16,6 @@ from boundscope.protocol import Failure, GapPoint, JobState, LogLine, Progress, 
 from daemon import behaviours
 from daemon.support import job, leftovers, wait_for, wait_for_event, wait_until_ended
 
-
 # Ranks that are forks of a launcher started anew, or of the spare process; and ranks started anew, as with GPUs.
 every_start = pytest.mark.parametrize("start", ["ranks", "warm", "exec"])
 cold_and_warm = pytest.mark.parametrize("start", ["ranks", "warm"])

@@ -203,7 +203,8 @@ class _Forked:
             now = time.monotonic()
             self._lost_s = self._lost_s or now
             if self._spare.gone or now - self._lost_s > LOST_S:
-                self._status = self._spare.status_of(self.pid) or -signal.SIGKILL
+                told = self._spare.status_of(self.pid)
+                self._status = -signal.SIGKILL if told is None else told
         return self._status
 
     def wait(self, timeout: float | None = None) -> int:
@@ -245,7 +246,7 @@ class Spare:
 
     @property
     def ready(self) -> bool:
-        return self._process is not None and self._process.ready
+        return self._process is not None and self._process.ready and not self._process.gone
 
     def tick(self, now: float) -> None:
         """Start one where none is; give it up where it died or memory is short."""

@@ -45,6 +45,8 @@ def _launch(spec: JobSpec, folder: Path) -> LaunchReport:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
+    from boundscope.worker import rendezvous
+
     with suppress(ImportError):  # which the ranks say themselves
         importlib.import_module(spec.entry.partition(":")[0])
     if forked.can_fork():
@@ -54,10 +56,8 @@ def _launch(spec: JobSpec, folder: Path) -> LaunchReport:
         max_nodes=1,
         nproc_per_node=spec.ranks,
         run_id=spec.job_id,
-        rdzv_backend="c10d",
-        rdzv_endpoint="127.0.0.1:0",
-        rdzv_configs={"timeout": 25},
-        local_addr="127.0.0.1",
+        rdzv_backend=rendezvous.register(rank.JOIN_S),
+        local_addr=rendezvous.HOST,
         max_restarts=0,
         monitor_interval=0.1,
         shutdown_timeout=SHUTDOWN_S,

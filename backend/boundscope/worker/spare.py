@@ -30,6 +30,7 @@ MODULES = (
     "boundscope.worker.instances",
     "boundscope.worker.launch",
     "boundscope.worker.rank",
+    "boundscope.worker.rendezvous",
     "boundscope.worker.summary",
     "boundscope.worker.variability",
     "boundscope.worker.verify",

@@ -56,6 +56,7 @@ VERIFY_EXAMPLES = """\
 examples:
   boundscope verify net.onnx property.vnnlib
   boundscope verify net.onnx property.vnnlib.gz --method crown --sharding rows --ranks 2
+  boundscope verify net.onnx property.vnnlib --method complete --timeout 600
   boundscope verify net.onnx --ball image.png --epsilon 0.03 --label 7 --clip 0 1
   boundscope verify net.onnx property.vnnlib --json - | jq .verdict
   boundscope verify --instances acasxu/instances.csv --method alpha-crown
@@ -228,7 +229,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         ("sharding", Sharding, capabilities.SHARDINGS, Sharding.NONE),
         ("arithmetic", Arithmetic, capabilities.ARITHMETICS, Arithmetic.REAL),
         ("precision", Precision, tuple(Precision), Precision.MIXED),
-        ("branching", Branching, tuple(Branching), Branching.AUTO),
     ):
         later = [choice for choice in kind if choice not in available]
         help = f"{', '.join(available)} (default: {default}"
@@ -244,9 +244,6 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         "--timeout", metavar="S", type=real, help="seconds (default: 300, or as the instances file says)"
     )
     how.add_argument("--seed", metavar="N", type=whole, default=0, help="of the search for counterexamples")
-    how.add_argument(
-        "--batch", metavar="D", type=whole, help="domains that complete bounds together (default: by memory)"
-    )
     how.add_argument("--chunk-rows", metavar="R", type=whole, help="rows carried together, a multiple of 16")
     how.add_argument(
         "--memory-budget",
@@ -256,13 +253,8 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help="per rank, as 2GiB, or of the device's memory, as 25%% (default: half of what is free)",
     )
     how.add_argument("--threads", metavar="T", type=whole, help="per rank (default: cores / ranks)")
-    how.add_argument(
-        "--checkpoint",
-        metavar="FILE",
-        type=Path,
-        help="where complete keeps its search until there is an answer; it goes on from a FILE that is there",
-    )
     _add_daemon_choice(how, "send it to the daemon instead of running it in this process")
+    _add_search(parser)
 
     out = parser.add_argument_group("what is written")
     out.add_argument(
@@ -288,6 +280,31 @@ def _add_instances(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         type=Path,
         help="CSV with a row an instance; a run goes on from the rows there (default: NAME_results.csv here)",
+    )
+
+
+def _add_search(parser: argparse.ArgumentParser) -> None:
+    search = parser.add_argument_group(
+        "with --method complete",
+        "Bounds come first; what they leave open is split into domains, which are bounded in turn, until the property\n"
+        "is proven, an input violates it, or the time is up.",
+    )
+    search.add_argument(
+        "--branching",
+        metavar="WHAT",
+        type=member(Branching),
+        default=Branching.AUTO,
+        help="what is split: input (the box), activation (which side of its kink a neuron is on), or auto, which "
+        "chooses by the number of inputs (default: auto)",
+    )
+    search.add_argument(
+        "--batch", metavar="D", type=whole, help="domains bounded together (default: as memory allows)"
+    )
+    search.add_argument(
+        "--checkpoint",
+        metavar="FILE",
+        type=Path,
+        help="keep the search here until there is an answer, and go on from a FILE that is there",
     )
 
 

@@ -286,8 +286,9 @@ def _add_instances(parser: argparse.ArgumentParser) -> None:
 def _add_search(parser: argparse.ArgumentParser) -> None:
     search = parser.add_argument_group(
         "with --method complete",
-        "Bounds come first; what they leave open is split into domains, which are bounded in turn, until the property\n"
-        "is proven, an input violates it, or the time is up.",
+        "Bounds come first; what they leave open is split into domains, which are\n"
+        "bounded in turn, until the property is proven, an input violates it, or the\n"
+        "time is up.",
     )
     search.add_argument(
         "--branching",

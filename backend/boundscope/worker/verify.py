@@ -434,17 +434,25 @@ class _VerifyRun:
                 self._emit_gap(number, case, step)
             (self.told_open.add if is_open else self.told_open.discard)(number)
 
+    @property
+    def _means(self) -> str:
+        """What proves clauses, in words."""
+        if self.job.method is not Method.COMPLETE:
+            return f"{self.job.method} bounds"
+        searched = self.complete is not None and self.complete.summary is not None
+        return "branch and bound" if searched else "bounds, before any split"
+
     def _decide(self, prop: Property, witnesses: Witnesses, engine_note: str) -> Outcome:
         clauses = [(case, clause) for case, c in enumerate(prop.cases) for clause in range(len(c.clauses))]
         left = [key for key in clauses if key not in self.proof.proven]
         note = engine_note + ("" if self.ranks.rank else witnesses.other_arithmetic_note())
         if not left:
-            reason = f"every clause is excluded by {self.job.method} bounds{note}"
+            reason = f"every clause is excluded by {self._means}{note}"
             return Outcome(Verdict.VERIFIED, reason, witnesses.other_arithmetic)
         case, clause = min(left, key=lambda key: self.proof.lower.get(key, float("-inf")))
         worst = self.proof.lower.get((case, clause))
         reason = (
-            f"{len(left)} of {len(clauses)} clauses are not excluded by {self.job.method} bounds; "
+            f"{len(left)} of {len(clauses)} clauses are not excluded by {self._means}; "
             f"the least proven margin is {'none' if worst is None else f'{worst:.6g}'} (case {case}, clause {clause})"
             f"{note}"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,6 +55,26 @@ def test_start_status_stop(boundscope: Command, tmp_path: Path) -> None:
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
     assert boundscope("daemon", "status").returncode == 1
     assert boundscope("daemon", "stop").returncode == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are spare processes on Linux only")
+def test_a_daemon_keeps_a_spare_process_unless_told_not_to(
+    boundscope: Command, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """--no-spare reaches the daemon, which without it starts the process that stands by."""
+    del environment["BOUNDSCOPE_NO_SPARE"]
+    for option, kept in (("--no-spare", False), (None, True)):
+        assert boundscope("daemon", "start", *filter(None, [option])).returncode == 0
+        daemon = psutil.Process(client.read_connection_file(client.connection_path(tmp_path / "home")).pid)
+        assert ("--no-spare" in daemon.cmdline()) is not kept
+        if kept:
+            deadline = time.monotonic() + 20
+            while not daemon.children() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        spare = daemon.children()
+        assert bool(spare) is kept
+        assert boundscope("daemon", "stop").returncode == 0
+        assert not any(process.is_running() for process in spare)
 
 
 def test_verify_on_the_daemon_and_export(

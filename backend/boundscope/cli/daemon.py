@@ -26,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _start(home: Path, arguments: argparse.Namespace) -> int:
-    connection = client.ensure_local_daemon(home)
+    connection = client.ensure_local_daemon(home, spare=not arguments.no_spare)
     print(_where(connection, home))
     return 0
 
@@ -82,7 +82,8 @@ def _lives(pid: int) -> bool:
 def _run(home: Path, arguments: argparse.Namespace) -> int:
     """Become the daemon, in this terminal or under a service manager."""
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "boundscope.daemon", "--home", str(home)])
+    options = ["--no-spare"] if arguments.no_spare else []
+    os.execv(sys.executable, [sys.executable, "-m", "boundscope.daemon", "--home", str(home), *options])
 
 
 def _where(connection: ConnectionFile, home: Path) -> str:

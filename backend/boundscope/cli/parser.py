@@ -495,6 +495,11 @@ def _add_daemon(parser: argparse.ArgumentParser) -> None:
         help="start it in the background, stop it, say how it does, or run it in this terminal",
     )
     parser.add_argument("--force", action="store_true", help="stop it although jobs run")
+    parser.add_argument(
+        "--no-spare",
+        action="store_true",
+        help="start or run it without a process that stands by for the next job; less memory, slower starts",
+    )
     _add_home(parser)
 
 

@@ -22,8 +22,11 @@ _EXIT_HELD = 3  # another daemon was faster
 _started: list[subprocess.Popen[bytes]] = []  # they outlive us on purpose; those that have ended are reaped
 
 
-def ensure_local_daemon(home: Path | None = None, timeout_s: float = 15) -> ConnectionFile:
-    """The connection file of the daemon that serves `home`, which is started where none runs.
+def ensure_local_daemon(
+    home: Path | None = None, timeout_s: float = 15, *, spare: bool = True
+) -> ConnectionFile:
+    """The connection file of the daemon that serves `home`, which is started where none runs; `spare`: with a process
+    that stands by for the next job, where $BOUNDSCOPE_NO_SPARE does not forbid it.
 
     Any number of programs may call this at once: one daemon comes of it. DaemonError, with the end of the
     daemon's log, where it does not start within `timeout_s`.
@@ -38,7 +41,7 @@ def ensure_local_daemon(home: Path | None = None, timeout_s: float = 15) -> Conn
         with _start_lock(home, deadline):
             if (found := running_daemon(home)) is not None:
                 return found
-            return _start(home, deadline)
+            return _start(home, deadline, spare=spare)
     except OSError as error:
         raise DaemonError(
             f"the daemon's home {home} cannot be used: {error.strerror}; set BOUNDSCOPE_HOME to another folder"
@@ -75,17 +78,18 @@ def _start_lock(home: Path, deadline: float) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _start(home: Path, deadline: float) -> ConnectionFile:
+def _start(home: Path, deadline: float, *, spare: bool) -> ConnectionFile:
     log_path = home / LOG_NAME
     if log_path.exists() and log_path.stat().st_size > LOG_LIMIT_BYTES:
         log_path.replace(home / f"{LOG_NAME}.old")
+    options = [] if spare else ["--no-spare"]
     environment = dict(os.environ)
     if paths := environment.get("PYTHONPATH"):
         environment["PYTHONPATH"] = os.pathsep.join(os.path.abspath(path) for path in paths.split(os.pathsep))
     with log_path.open("ab") as log:
         begin = log.seek(0, 2)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "boundscope.daemon", "--home", str(home)],
+            [sys.executable, "-P", "-m", "boundscope.daemon", "--home", str(home), *options],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,

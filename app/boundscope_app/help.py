@@ -23,6 +23,11 @@ For an ε-ball, drop a .npy or .png instead of the property.</li>
 <li>Press Run. Watch the bound gap close; the verdict comes with its arithmetic and its margin.</li>
 <li>Export the plots and tables with Ctrl+E, or copy the command line that does the same.</li>
 </ol>
+<h2>When bounds do not decide</h2>
+<p>The method <b>Complete</b> splits what bounds leave open into domains, and bounds these in turn, until the property
+is proven, an input violates it, or the time is up. Below the margins, the Bound gap view counts the domains bounded so
+far and those that are open: a search ends well when the open ones fall to none. While they grow as fast as the bounded
+ones, more time will rarely do; a smaller box, or splitting the other kind (<b>Branching</b>), may.</p>
 <h2>A whole benchmark</h2>
 <p>Drop an instances.csv, or choose <b>Benchmark</b> in the run form, and press Run: all that it names is verified as
 one job. The Instances view has a row each, as they end; Enter shows the reason and the counterexample of one.</p>
@@ -36,9 +41,9 @@ Esc asks it to stop. Ctrl+G goes on, in a new run, with a complete search that w
 <p>Closing the window leaves the runs going: they belong to the daemon, and are here at the next start.</p>
 <h2>Words</h2>
 <p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and
-replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method. <b>Margin</b>: the smallest
-proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin. <b>Rank</b>: one process of a
-run. <b>Significant bits</b>: −log2 of a value's noise, divided by the value. <b>Flip</b>: a sample that decides for
+replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method, in the end Complete. <b>Margin</b>: the smallest
+proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin. <b>Domain</b>: a part of the input box, or of
+it the inputs that put certain neurons on certain sides of their kinks. <b>Rank</b>: one process of a run. <b>Significant bits</b>: −log2 of a value's noise, divided by the value. <b>Flip</b>: a sample that decides for
 another class.</p>
 """
 

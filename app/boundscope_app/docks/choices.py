@@ -55,7 +55,7 @@ BRANCHINGS: dict[str, tuple[str, str]] = {
     Branching.ACTIVATION: ("activations", "Split on which side of its kink a neuron is"),
 }
 HINTS: dict[str, str] = {
-    "Method": "How the bounds are computed: IBP is fastest, CROWN tighter.",
+    "Method": "How it is proven: IBP is fastest, CROWN tighter, Complete splits until it is decided.",
     "Engine": "Which program computes the bounds.",
     "Sharding": "How the work is shared between ranks.",
     "Ranks": "Processes that compute together; more than one needs a sharding.",

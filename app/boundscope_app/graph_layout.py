@@ -216,18 +216,23 @@ class _Places:
                 wanted, pulls = [], []
                 for k in row:
                     near = self.above[k] + self.below[k] if both else self.above[k] if down else self.below[k]
-                    want, pull = self._wanted(k, near or [k], x, 0.0 if both else CENTRE_PULL)
+                    want, pull = self._wanted(k, near or [k], x, both)
                     wanted.append(want)
                     pulls.append(pull)
                 self._settle(row, x, wanted, pulls)
             yield
         return x
 
-    def _wanted(self, number: int, near: Sequence[int], x: Floats, centre: float) -> tuple[float, float]:
-        """Where a node wants to be, and how much; a slight pull to the middle keeps long networks upright."""
+    def _wanted(self, number: int, near: Sequence[int], x: Floats, straighten: bool) -> tuple[float, float]:
+        """Where a node wants to be, and how much: the mean of its neighbours, or their median, which bends fewer edges.
+
+        A slight pull to the middle keeps long networks upright.
+        """
         pull = [self._pull(number, n) for n in near]
+        if straighten:
+            return weighted_median([float(x[n]) for n in near], pull), max(pull)
         total = sum(p * float(x[n]) for p, n in zip(pull, near, strict=True))
-        return total / (sum(pull) + centre), max(pull)
+        return total / (sum(pull) + CENTRE_PULL), max(pull)
 
     def _pull(self, one: int, other: int) -> float:
         """How strongly an edge wants to be straight: most where it only passes, then in a chain."""
@@ -256,3 +261,16 @@ class _Places:
             for _ in range(members):
                 x[row[place]] = mean + offsets[place]
                 place += 1
+
+
+def weighted_median(values: Sequence[float], weights: Sequence[float]) -> float:
+    """The value that half of the weight lies on either side of; the middle of two where there are two."""
+    order = sorted(range(len(values)), key=lambda k: values[k])
+    half, below = sum(weights) / 2, 0.0
+    for place, k in enumerate(order):
+        below += weights[k]
+        if below == half and place + 1 < len(order):
+            return (values[k] + values[order[place + 1]]) / 2
+        if below >= half:
+            return values[k]
+    return values[order[-1]]

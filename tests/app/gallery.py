@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / part) for part in ("tests", "backend", "app", "native_prism")]
 
-from PySide6.QtCore import QEventLoop, QTimer  # noqa: E402
+from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.window_support import APP_PATHS, EXAMPLES, end_daemon, example_draft, start_xvfb  # noqa: E402
@@ -33,7 +33,7 @@ from boundscope_app.draft import Draft  # noqa: E402
 from boundscope_app.main import build_window, parser  # noqa: E402
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions  # noqa: E402
 from boundscope_app.settings import Settings  # noqa: E402
-from boundscope_app.views import BoundGapView, InstancesView, VariabilityView, View  # noqa: E402
+from boundscope_app.views import BoundGapView, GraphView, InstancesView, VariabilityView, View  # noqa: E402
 from boundscope_app.window import MainWindow, apply_theme  # noqa: E402
 from support.wider import wider  # noqa: E402
 
@@ -138,6 +138,31 @@ class Gallery:
         self.window.tabs.setCurrentIndex(0)
 
 
+def graph_pictures(gallery: Gallery, name: str) -> None:
+    """The graph in every colour that the run has, with a layer picked and a search, and as a page."""
+    tabs = gallery.window.tabs
+    view = next(view for view in tabs.views if isinstance(view, GraphView))
+    tabs.show_view(view.view_id)
+    gallery.wait(lambda: view.graph.scene.cells, "the graph")
+    view.graph.show_start()
+    view.graph.picked.emit(len(view.graph.scene.cells) // 2)
+    view.search.setText("gemm")
+    gallery.picture(f"{name}_picked")
+    view.search.clear()
+    for index in range(view.measure.count()):
+        if view.measure.model().flags(view.measure.model().index(index, 0)) & Qt.ItemFlag.ItemIsEnabled:
+            view.measure.setCurrentIndex(index)
+            view.measure.activated.emit(index)
+            view.graph.show_all()
+            gallery.picture(f"{name}_{view.measure.itemData(index)}", view)
+    gallery.page(view, f"{name}_page")
+    for each in ("layers", "variability"):
+        tabs.show_view(each)
+        gallery.picture(f"{name}_picked_{each}")
+    view.measure.setCurrentIndex(0)
+    tabs.setCurrentIndex(0)
+
+
 def benchmark_file(folder: Path) -> Path:
     """An instances.csv with each verdict that the examples' networks and properties can have together."""
     folder.mkdir(exist_ok=True)
@@ -201,6 +226,7 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
     gallery.picture("read_back")
     gallery.run(robust, live="live")
     gallery.views("verified")
+    graph_pictures(gallery, "graph")
     gallery.run(fooled)
     gallery.views("violated")
     conv = example_draft("digits-conv")
@@ -219,6 +245,7 @@ def take_all(folder: Path, home: Path, theme: str, scale: int) -> None:
         gallery.picture(f"noise_{columns}", view)
     view.columns.setCurrentIndex(0)
     gallery.page(view, "noise_page")
+    graph_pictures(gallery, "noise_graph")
     searches(gallery, home.parent / "wider")
     gallery.run(BenchmarkDraft(benchmark_file(home.parent / "digits")), live="benchmark_live")
     view = next(view for view in window.tabs.views if isinstance(view, InstancesView))

@@ -200,10 +200,11 @@ class GraphWidget(QAbstractScrollArea):
         area = QRectF(self.to_layout(QPointF(0, 0)), self.to_layout(QPointF(across_px, down_px)))
         self._drawing.draw(painter, area, self.scale, self.emphasis)
         painter.restore()
-        painter.setPen(QColor(theme.grid))
-        painter.drawLine(0, down_px, across_px, down_px)
-        painter.translate(MARGIN_PX, down_px + MARGIN_PX / 2)
-        self._bar().draw(painter)
+        if self.scene.cells:
+            painter.setPen(QColor(theme.grid))
+            painter.drawLine(0, down_px, across_px, down_px)
+            painter.translate(MARGIN_PX, down_px + MARGIN_PX / 2)
+            self._bar().draw(painter)
         if self.hasFocus():
             painter.resetTransform()
             painter.setPen(QColor(theme.accent))

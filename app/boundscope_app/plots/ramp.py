@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from boundscope_app.plots.scale import LinearScale, SignedLogScale, Tick
+from boundscope_app.plots.scale import LinearScale, Tick, common_exponent, tick_label
 
 LOG_FROM = 30.0  # values that lie further apart than by this factor are shown by decades
 MOST_DECADES = 12
@@ -37,10 +37,16 @@ class Ramp:
         if not self.log:
             found = LinearScale().ticks(self.low, self.high, TICKS)
             return [Tick(self.share(tick.place), tick.label) for tick in found if tick.label]
-        scale = SignedLogScale(self.low)
-        span = math.log10(self.high / self.low)
-        found = [tick for tick in scale.ticks(1.0, 1.0 + span, TICKS) if tick.label]
-        return [Tick((tick.place - 1.0) / span, tick.label) for tick in found]
+        span = round(math.log10(self.high / self.low))
+        strides = [each for each in range(1, span) if span / each <= TICKS]
+        stride = next((each for each in strides if span % each == 0), strides[0] if strides else span)
+        decades = ((place, self.low * 10.0**place) for place in range(0, span + 1, stride))
+        return [Tick(place / span, decade_label(value)) for place, value in decades]
+
+
+def decade_label(value: float) -> str:
+    """A power of ten as it is written beside an axis."""
+    return tick_label(value, value, common_exponent(value))
 
 
 def ramp_for(values: Iterable[float], unit: str) -> Ramp:

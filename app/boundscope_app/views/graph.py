@@ -9,7 +9,7 @@ from dataclasses import replace
 from html import escape
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence, QPainter, QShortcut, QStandardItemModel
+from PySide6.QtGui import QGuiApplication, QKeySequence, QPainter, QShortcut, QStandardItemModel
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QToolButton, QVBoxLayout, QWidget
 
 from boundscope.layers import LayerRow, node_of
@@ -99,10 +99,7 @@ class GraphView(View):
         self.search.setAccessibleName("Find a node")
         self.search.setToolTip("Enter goes to the next find, Shift+Enter to the one before (Ctrl+F)")
         self.search.textChanged.connect(self._emphasize)
-        self.search.returnPressed.connect(lambda: self.step_found(1))
-        back = QShortcut(QKeySequence("Shift+Return"), self.search)
-        back.setContext(Qt.ShortcutContext.WidgetShortcut)
-        back.activated.connect(lambda: self.step_found(-1))
+        self.search.returnPressed.connect(self._entered)
         find = QShortcut(QKeySequence(QKeySequence.StandardKey.Find), self)
         find.setContext(Qt.ShortcutContext.WidgetWithChildrenShortcut)
         find.activated.connect(lambda: self.search.setFocus(Qt.FocusReason.ShortcutFocusReason))
@@ -150,8 +147,9 @@ class GraphView(View):
         same, self._network = network == self._network, network
         if same:  # the same graph keeps its places, also for another run of it
             return
-        self._layout = None
+        self._layout, self._numbers = None, {}
         self._steps = laying_out(graph_of(network))
+        self.graph.show_scene(GraphScene())
 
     def _arrange(self, until_s: float) -> bool:
         """Go on looking for places; whether they are found."""
@@ -172,7 +170,8 @@ class GraphView(View):
         assert record.network is not None
         start_s = time.monotonic()
         self._take_network(record.network)
-        if not self._arrange(start_s + LAYOUT_BUDGET_S):
+        arranged = self._arrange(start_s + LAYOUT_BUDGET_S)
+        if not arranged or time.monotonic() > start_s + LAYOUT_BUDGET_S:  # drawing comes the next time
             self.mark_dirty()
             self.reading.setText(f"Arranging {len(record.network.nodes)} nodes …")
             return
@@ -208,7 +207,6 @@ class GraphView(View):
         self._take_network(self.record.network)
         self._arrange(math.inf)
         assert self._layout is not None
-        self._rows = rows_by_node(self.record)
         measure = BY_ID[self.measure.currentData()]
         ramp = ramp_of(measure, self._rows, self.info, self.record)
         return GraphScene(self._layout, cells_of(self._layout.graph, measure, self._rows, ramp), ramp)
@@ -255,6 +253,10 @@ class GraphView(View):
         self.graph.set_emphasis(Emphasis(current, frozenset(hits)))
         self.found.setText(f"{len(hits)} found" if needle else "")
 
+    def _entered(self) -> None:
+        shifted = QGuiApplication.keyboardModifiers() & Qt.KeyboardModifier.ShiftModifier
+        self.step_found(-1 if shifted else 1)
+
     def step_found(self, by: int) -> None:
         """Pick the next node that the search finds, in the network's order, round the end."""
         hits = sorted(self.graph.emphasis.found)
@@ -289,8 +291,9 @@ class GraphView(View):
             self.reading.setText(HINT)
             self.reading.setToolTip("")
             return
-        name, lines = self._lines(number)
-        text = "  ·  ".join([name, *(f"{key}: {value}" for key, value in lines)])
+        name, (operator, shape, *lines) = self._lines(number)
+        first = f"{name} ({operator[1]}, {shape[1]})"
+        text = "  ·  ".join([first, *(f"{key}: {value}" for key, value in lines)])
         self.reading.setText(text)
         self.reading.setToolTip(text)
 
@@ -302,6 +305,9 @@ class GraphView(View):
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         h = Html(theme)
+        assert self.record is not None
+        self._rows = rows_by_node(self.record)
+        self._offer_measures()
         scene, style = self.scene(), paper_style(theme, scale)
         measure = BY_ID[self.measure.currentData()]
         head = document(
@@ -313,7 +319,7 @@ class GraphView(View):
         head.setDocumentMargin(0)
         head.setTextWidth(inner)
         bar = RampBar(scene, style, inner)
-        top = MARGIN + round(head.size().height()) + 16
+        top = MARGIN + round(head.size().height()) + 28
         least = height or round(width * ASPECT)
         room = least - top - bar.height - 16 - MARGIN
         columns = columns_for(scene.layout, inner, room)

@@ -10,6 +10,7 @@ from boundscope_app.graph_layout import GAP_Y, ROW, Layout
 STUB = 0.5 * GAP_Y  # how far edges go on beyond a cut
 GUTTER_PX = 28.0
 HIGHEST_PX = 9000.0
+LARGE_SCALES = (1.6, 1.4, 1.2)  # for graphs that fit the page as they are
 SCALES = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 
 
@@ -26,15 +27,15 @@ def columns_for(layout: Layout, width: float, room: float) -> Columns:
     """As large as the width allows, in as few columns as the room needs; then higher, then smaller."""
     rows = max(layout.depth, default=0) + 1
     across = max(layout.width, 1.0)
-    for scale in SCALES:
+    for scale in (*LARGE_SCALES, *SCALES):
         most = int((width + GUTTER_PX) // (across * scale + GUTTER_PX))
         if most < 1:
             continue
-        wanted = math.ceil(rows * ROW * scale / max(room, ROW))
+        wanted = math.ceil((rows * ROW + STUB) * scale / max(room, ROW))
         count = min(most, wanted, rows)
         each = math.ceil(rows / count)
         height = (each * ROW + STUB) * scale
-        if height <= HIGHEST_PX:
+        if height <= (room if scale > 1 else HIGHEST_PX):
             return _parts(layout, width, scale, rows, each, height)
     scale = min(width / across, HIGHEST_PX / (rows * ROW + STUB))
     return _parts(layout, width, scale, rows, rows, (rows * ROW + STUB) * scale)

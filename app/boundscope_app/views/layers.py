@@ -23,7 +23,7 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page, document_page
-from boundscope_app.views.text import count, number
+from boundscope_app.views.text import MINUS, count, number
 from boundscope_app.views.variability_model import mark_of
 
 Index = QModelIndex | QPersistentModelIndex
@@ -66,7 +66,8 @@ TIPS = (
     "Why a layer has no significant bits: it is exact in every sample, or NaN, or infinite",
 )
 WORDS = frozenset({0, 2, 10, 16})
-PERCENT, COUNTS = frozenset({9, 13}), frozenset({3, 8})
+PERCENT, COUNTS, ROUGH = frozenset({9, 13}), frozenset({3, 8}), frozenset({11, 12})
+BITS = frozenset({14, 15})
 ALWAYS = frozenset({0, 2, 3})  # columns that are shown also where they are empty
 CASE = 1
 MOST_ROWS = 400
@@ -106,6 +107,10 @@ def shown_text(column: int, value: Cell) -> str:
         return f"{share:.1f} %" if column == 9 else f"{number(share, 3)} %"
     if column in COUNTS:
         return count(int(value))
+    if column in BITS:
+        return f"{float(value):.2f}".replace("-", MINUS)
+    if column in ROUGH:
+        return number(float(value), 3)
     return number(value, 5) if isinstance(value, float) else str(value)
 
 
@@ -263,6 +268,7 @@ class LayersView(View):
         self.table.setAlternatingRowColors(True)
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
+        self.table.horizontalHeader().setHighlightSections(False)
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(26)
         self.table.setStyleSheet("QTableView::item { padding: 0 8px; }")

@@ -67,9 +67,10 @@ def test_a_job_pauses_is_found_paused_by_another_client_and_goes_on(serve, job_f
     ]
 
 
-def test_ranks_that_wait_for_each_other_pause_together(serve, job_for):
+@pytest.mark.parametrize("start", ["ranks", "warm"])
+def test_ranks_that_wait_for_each_other_pause_together(serve, job_for, start):
     """One rank may be inside a collective when the other comes to stand: it waits there, and is not lost."""
-    daemon = serve("ranks")
+    daemon = serve(start)
     client = daemon.client()
     info = client.submit(job_for(client, behaviours.IN_STEP, ranks=2))
     wait_for_event(client, info.id, Progress)

@@ -76,13 +76,13 @@ def test_a_search_whose_time_was_up_goes_on_with_more_time(serve, job_for):
     [
         ("light", "cancelled"),
         ("light", "killed"),
-        pytest.param("ranks", "killed", marks=pytest.mark.slow, id="one of two ranks killed"),
+        pytest.param("warm", "killed", marks=pytest.mark.slow, id="one of two ranks killed"),
     ],
 )
 def test_a_search_that_was_cut_short_goes_on(serve, job_for, kind, how):
     daemon = serve(kind)
     client = daemon.client()
-    old = client.submit(job_for(client, behaviours.COUNTS, ranks=2 if kind == "ranks" else 1))
+    old = client.submit(job_for(client, behaviours.COUNTS, ranks=2 if kind == "warm" else 1))
     wait_for(lambda: counted(client, old.id) >= 5, 60, "the first steps")
     if how == "cancelled":
         client.cancel(old.id)

@@ -41,14 +41,17 @@ log = logging.getLogger("boundscope.daemon")
 
 
 class Start(Struct, frozen=True, tag="start"):
-    """Fork, and call `module.main(folder)` there. Only who can remove the file `ticket` has the job."""
+    """Fork, and call `module.main(folder)` there. Only who can remove the file `ticket` has the job.
+
+    `variables` are added to the environment, which is that of the daemon as it is.
+    """
 
     number: int
     module: str
     folder: str
     ticket: str
     log: str
-    environment: dict[str, str]
+    variables: dict[str, str]
 
 
 class Ready(Struct, frozen=True, tag="ready"):
@@ -130,7 +133,7 @@ class _Process:
                 self._jobs.discard(pid)
                 self._ended[pid] = status
 
-    def start(self, module: str, folder: Path, environment: Mapping[str, str]) -> int | None:
+    def start(self, module: str, folder: Path, variables: Mapping[str, str]) -> int | None:
         """The pid of the process that has the job; None where this one did not take it.
 
         OSError: it was taken by one that then fell silent.
@@ -139,7 +142,12 @@ class _Process:
         ticket.touch(mode=0o600)
         self._numbers += 1
         request = Start(
-            self._numbers, module, str(folder), str(ticket), str(folder / LOG_NAME), dict(environment)
+            self._numbers,
+            module,
+            str(folder),
+            str(ticket),
+            str(folder / LOG_NAME),
+            {**variables, PARENT_VARIABLE: str(self.pid)},
         )
         with suppress(BrokenPipeError):
             self._requests.write(_encode(request) + b"\n")
@@ -256,6 +264,7 @@ class Spare:
         if process is not None and not process.ready:
             process.read()
             if process.ready:
+                self._failed = 0
                 log.info("the spare process %d stands by", process.pid)
         if now - self._looked_s < LOOK_S:
             return
@@ -308,15 +317,22 @@ class Spare:
             log.info("the spare process is of other code than is installed, and is replaced")
             self._retire()
         elif process.ready and not process.gone:
-            environment = child_environment(**variables)
-            environment[PARENT_VARIABLE] = str(process.pid)
-            if (pid := process.start(kind.module, folder, environment)) is not None:
+            try:
+                pid = process.start(kind.module, folder, variables)
+            except OSError:
+                self._give_up(process)
+                raise
+            if pid is not None:
                 return _Forked(process, pid)
-            log.warning("the spare process %d did not answer", process.pid)
-            if not process.busy:
-                process.kill()
-            self._retire()
+            self._give_up(process)
         return launch_anew(kind, folder, variables)
+
+    def _give_up(self, process: _Process) -> None:
+        """One that does not answer ends, at once where no job goes with it."""
+        log.warning("the spare process %d did not answer", process.pid)
+        if not process.busy:
+            process.kill()
+        self._retire()
 
     def close(self) -> None:
         """End all of them, with whatever runs of them."""

@@ -47,10 +47,11 @@ def _launch(spec: JobSpec, folder: Path) -> LaunchReport:
 
     from boundscope.worker import rendezvous
 
-    with suppress(ImportError):  # which the ranks say themselves
-        importlib.import_module(spec.entry.partition(":")[0])
     if forked.can_fork():
-        forked.fork_ranks(spec.ranks, lambda: rank.main(folder))
+        with suppress(ImportError):  # which the ranks say themselves
+            importlib.import_module(spec.entry.partition(":")[0])
+        if forked.can_fork():  # still: an import may start a thread
+            forked.fork_ranks(spec.ranks, lambda: rank.main(folder))
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,

@@ -42,6 +42,8 @@ _decode = msgspec.json.Decoder(Start).decode
 def main() -> NoReturn:
     process.begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    answers = os.dup(1)
+    os.dup2(2, 1)  # what some import prints is no answer
     for module in MODULES:
         importlib.import_module(module)
     if (count := process.thread_count()) != 1:
@@ -49,24 +51,24 @@ def main() -> NoReturn:
     # What is there now stays, so the collector need not touch (and thereby copy) it in every fork.
     gc.collect()
     gc.freeze()
-    _serve()
+    _serve(answers)
     process.end(0)
 
 
-def _serve() -> None:
+def _serve(answers: int) -> None:
     """Fork for every request, and say how each fork ended; until the pipe is closed and all have."""
     wake_read, wake_write = os.pipe()
     for end in (wake_read, wake_write):
         os.set_blocking(end, False)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    _say(Ready())
+    _say(answers, Ready())
     buffer, listening, children = b"", True, 0
     while listening or children:
         ready = select.select([wake_read, 0] if listening else [wake_read], [], [])[0]
         if wake_read in ready:
             os.read(wake_read, 4096)
-        children -= _report_ended()
+        children -= _report_ended(answers)
         if 0 in ready:
             data = os.read(0, 65536)
             listening = bool(data)
@@ -74,10 +76,10 @@ def _serve() -> None:
             for line in lines:
                 children += 1
                 if os.fork() == 0:
-                    process.run_to_the_end(partial(_become, _decode(line), (wake_read, wake_write)))
+                    process.run_to_the_end(partial(_become, _decode(line), answers, (wake_read, wake_write)))
 
 
-def _report_ended() -> int:
+def _report_ended(answers: int) -> int:
     """Say of every child that has ended how it did; their number."""
     count = 0
     while True:
@@ -88,30 +90,29 @@ def _report_ended() -> int:
         if pid == 0:
             return count
         count += 1
-        _say(Ended(pid, os.waitstatus_to_exitcode(status)))
+        _say(answers, Ended(pid, os.waitstatus_to_exitcode(status)))
 
 
-def _say(message: Ready | Started | Ended) -> None:
+def _say(answers: int, message: Ready | Started | Ended) -> None:
     """One write, so that lines of several processes do not mix."""
-    os.write(1, _encode(message) + b"\n")
+    os.write(answers, _encode(message) + b"\n")
 
 
-def _become(request: Start, inherited: tuple[int, ...]) -> None:
+def _become(request: Start, answers: int, others: tuple[int, ...]) -> None:
     """In the fork: become the job's process, as if it had been started anew."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    for end in inherited:
-        os.close(end)
     os.setsid()
     try:
         os.unlink(request.ticket)
     except FileNotFoundError:
         return  # the daemon has waited long enough
-    _say(Started(request.number, os.getpid()))
+    _say(answers, Started(request.number, os.getpid()))
+    for end in (answers, *others):
+        os.close(end)
     _redirect(request.log)
-    os.environ.clear()
-    os.environ.update(request.environment)
+    os.environ.update(request.variables)
     importlib.import_module(request.module).main(Path(request.folder))
 
 

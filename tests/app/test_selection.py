@@ -13,6 +13,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.window_support import APP_PATHS, close, example_draft
+from boundscope.protocol import JobState
 from boundscope_app import settings as settings_store
 from boundscope_app.draft import Draft
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions
@@ -37,10 +38,18 @@ def noise_draft() -> NoiseDraft:
 
 
 def run(qtbot: QtBot, window: MainWindow, draft: Draft | NoiseDraft) -> str:
-    """Run to the end, with its whole history; its id."""
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
-        window.session.run(draft)
-    job_id = window.runs.selected_id
+    """Show a finished run of the draft with its whole history; run it where the daemon has none. Its id."""
+    title = draft.title
+    known = [
+        info for info in map(window.runs.info, window.runs.ids) if info is not None and info.title == title
+    ]
+    job_id = next((info.id for info in known if info.state is JobState.FINISHED), "")
+    if job_id:
+        window.runs.select(job_id)
+    else:
+        with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+            window.session.run(draft)
+        job_id = window.runs.selected_id
     whole(qtbot, window, job_id)
     return job_id
 

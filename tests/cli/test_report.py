@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from boundscope.protocol import (
+    Branching,
     ClauseMargin,
     ClauseRow,
     Counterexample,
@@ -27,6 +28,8 @@ from boundscope.protocol import (
     PropertySummary,
     RankMemory,
     Replay,
+    SearchPoint,
+    SearchSummary,
     Seconds,
     StateChanged,
     Verdict,
@@ -79,6 +82,7 @@ RESULT = VerifyResult(
     counterexample=FOUND,
     versions={"boundscope": "0"},
     command="boundscope verify a b",
+    search=SearchSummary(branching=Branching.INPUT, domains=12_345, depth=17, open=410),
 )
 SUMMARY = PropertySummary(
     name="p.vnnlib",
@@ -117,6 +121,7 @@ def record() -> JobRecord:
             ),
         ),
         (0, GapPoint(elapsed_s=0.9, case=0, clause=0, lower=-0.5, upper=-0.25, step="crown")),
+        (0, SearchPoint(elapsed_s=0.8, branching=Branching.INPUT, done=9, open=4, depth=3, clauses_open=1)),
         (1, LogLine(text=NASTY, level="warning")),
         (0, memory(0.9, 9)),
         (0, RESULT),
@@ -172,6 +177,7 @@ def test_page_stands_alone_and_escapes(record: JobRecord) -> None:
         "violated",
         "Output 1 stays above output 0.",
         "without Qt",
+        "Branch and bound: 12\u202f345 domains, deepest 17 splits, splitting inputs, 410 domains left open.",
         "-0.5",
         "ab" * 32,
         "yes",

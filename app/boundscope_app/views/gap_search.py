@@ -27,6 +27,7 @@ class SearchModel:
     def __init__(self) -> None:
         self._x, self._done, self._open = Growing(), Growing(), Growing()
         self._times: list[float] = []
+        self._counts: tuple[list[int], list[int]] = ([], [])
         self.points: list[SearchPoint] = []
 
     def update(self, record: JobRecord) -> bool:
@@ -36,9 +37,11 @@ class SearchModel:
             return False
         self.points += fresh
         self._times += [point.elapsed_s for point in fresh]
+        self._counts[0].extend(point.done for point in fresh)
+        self._counts[1].extend(point.open for point in fresh)
         self._x.follow(self._times)
-        self._done.follow([point.done for point in self.points])
-        self._open.follow([point.open for point in self.points])
+        self._done.follow(self._counts[0])
+        self._open.follow(self._counts[1])
         return True
 
     @property

@@ -16,6 +16,7 @@ from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
+from boundscope.bounds.mixtures import Mixtures, mixed_margins
 from boundscope.bounds.parts import (
     Constraints,
     PartMargins,
@@ -324,9 +325,71 @@ def test_shares_of_an_element_are_the_inputs_parts_of_its_width(tmp_path: Path) 
     chosen = torch.arange(PARTS)
     constraints = Constraints.of(parts.context, parts.constraints)
     found = blame(
-        parts.domains, constraints, chosen, torch.zeros_like(chosen), parts.shares, Monitor(), rows=5
+        parts.domains, constraints.of_rows(torch.zeros_like(chosen)), chosen, parts.shares, Monitor(), rows=5
     )
     assert found is not None
     assert bool((found[:, 2] == 0).all())
     assert bool((found[0] == 0).all())  # a point is not loose
     assert bool((found[1] > 0).any())
+
+
+@pytest.mark.parametrize("arithmetic", list(Arithmetic))
+@pytest.mark.parametrize("name", ["Relu", "Sigmoid", "Mul", "convolutions"])
+@pytest.mark.parametrize("steps", [0, 5])
+def test_a_mixture_of_constraints_is_above_what_is_proven_of_it(
+    tmp_path: Path, name: str, arithmetic: Arithmetic, steps: int
+) -> None:
+    """With slopes of each row's own, and growing from its least corner as its coefficients say."""
+    parts = Parts(CASES[name](tmp_path / "n.onnx"), arithmetic)
+    before = parts.bound()
+    constraints = Constraints.of(parts.context, parts.constraints)
+    part = torch.arange(PARTS)
+    weight = torch.rand(PARTS, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(5))
+    start = Mixtures.of(torch.tensor([[0, 1]]).repeat(PARTS, 1), weight)
+    found = mixed_margins(parts.domains, constraints, part, start, Monitor(), steps=steps, rows=5)
+    used = found.mixtures.weight
+    assert bool((used >= 0).all())
+    if not steps:
+        # CROWN's slopes follow the signs of coefficients, so that a mixture is no worse than its parts.
+        apart = (used * before.lower.reshape(PARTS, 2)).sum(1)
+        assert bool((found.margins.lower >= apart - 1e-6 * (1 + apart.abs())).all()) or name != "Relu"
+    slope = at_free_inputs(parts.context, found.margins.at_inputs, PARTS, torch.arange(parts.lower.shape[1]))
+    dtype = torch.float32 if arithmetic is Arithmetic.FLOAT32 else torch.float64
+    slack = 1e-11 if dtype == torch.float64 else 0.0
+    network = parts.engine.network
+    for number in range(PARTS):
+        low, high = (torch.from_numpy(end[number]) for end in (parts.lower, parts.upper))
+        for point in parts.points(number, dtype):
+            output = values(network, point)[network.outputs[0].name].double().flatten()
+            at = point.double()
+            left = 0.0
+            for factor, one in zip(used[number].tolist(), parts.constraints, strict=True):
+                margin = float(output[one.output_indices] @ torch.from_numpy(one.output_coeffs))
+                margin += float(at[one.input_indices] @ torch.from_numpy(one.input_coeffs))
+                left += factor * (margin - float(one.bound))
+            distance = torch.where(slope[number] > 0, at - low, high - at)
+            assert left >= float(found.margins.lower[number] + slope[number].abs() @ distance) - slack
+
+
+def test_ascent_finds_weights_and_slopes_that_prove_more(tmp_path: Path) -> None:
+    parts = Parts(mlp(tmp_path / "n.onnx", [4, 20, 20, 3], seed=1), Arithmetic.REAL)
+    parts.bound()
+    constraints = Constraints.of(parts.context, parts.constraints)
+    wide = torch.ones(1, dtype=torch.int64)
+    start = Mixtures.of(torch.tensor([[0, 1]]), torch.ones(1, 2, dtype=torch.float64))
+    first, last = (
+        mixed_margins(parts.domains, constraints, wide, start, Monitor(), steps=steps).margins.lower
+        for steps in (0, 10)
+    )
+    assert float(last) > float(first) + 1e-3
+
+
+def test_weights_that_are_no_weights_still_mix_something() -> None:
+    """Zero, infinite and negative weights, and constraints that are not there, leave one that is sound."""
+    index = torch.tensor([[3, 4, -1], [3, 4, -1], [3, -1, -1]])
+    weight = torch.tensor(
+        [[0.0, 0.0, 1.0], [torch.inf, -2.0, torch.nan], [1e-30, 5.0, 5.0]], dtype=torch.float64
+    )
+    found = Mixtures.of(index, weight)
+    assert bool((found.index >= 0).all())
+    assert found.weight.tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]

@@ -60,7 +60,8 @@ class BackwardPass:
             context: what is known of the box.
             relax: False lets rows stop at the first non-linear node and use the interval of its output.
             thetas: for non-linear nodes by name, free parameters of their relaxation, [R, *P] of each row's own.
-            slopes: the same for nodes whose rule is `slope_free`, of the elements where it matters only, [R, m].
+            slopes: the same for nodes whose rule is `slope_free`, of the elements where it matters only, [R, m]; of
+                nodes that parts have lines of their own for, of all elements, [R, n], in [0, 1].
             search: see the class.
             dtype: of the coefficients, float32 or float64; constants and what is subtracted are float64.
             domains: parts of the box, of which row r is bounded over number which[r], [R] int64.
@@ -245,8 +246,13 @@ class BackwardPass:
         assert self._which is not None
         if self._keep:
             self.at_outputs[node.name] = per_row(block.whole())
+        slopes = self._slopes.get(node.name)
+        if slopes is not None and isinstance(block.support, Windows):
+            block = Block(block.whole())
         if isinstance(facts.local, Lines) and not isinstance(block.support, Windows):
             step = self._part_lines(facts, facts.local, block.support).of_rows(self._which)
+            if slopes is not None:
+                step = self._sloped(node, facts.local, step, slopes, block.support)
             flat = per_row(block.rows)
             carried, constant = step.through(flat)
             total.add(constant)
@@ -263,6 +269,22 @@ class BackwardPass:
             facts.kept[key] = PartLines.of(local, support, self._dtype)
         lines: PartLines = facts.kept[key]
         return lines
+
+    def _sloped(
+        self, node: Node, local: Lines, step: PartLines, slopes: Tensor, support: Support | None
+    ) -> PartLines:
+        """Each row's own lower slopes [R, n] where its part's interval straddles the kink."""
+        context = self._context
+        assert self._domains is not None
+        assert self._which is not None
+        name = node.inputs[local.position]
+        free = context.rule(node).wanted(node.op, local.position, self._domains.interval(name))
+        x, y = (context.references[one].flatten().to(self._dtype) for one in (name, node.outputs[0]))
+        theta, free = slopes.to(self._dtype), per_row(free)
+        if isinstance(support, Elements):
+            theta, free = theta.index_select(1, support.index), free.index_select(1, support.index)
+            x, y = x.index_select(0, support.index), y.index_select(0, support.index)
+        return step.with_slopes(theta, free.index_select(0, self._which), x, y)
 
     def _with_splits(
         self, node: Node, facts: NodeFacts, block: Block, splits: Splits, total: _Total

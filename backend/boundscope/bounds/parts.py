@@ -203,15 +203,14 @@ def element_bounds(
 
 def blame(
     domains: Domains,
-    constraints: Constraints,
+    of_rows: Mapping[str, Tensor],
     part: Tensor,
-    constraint: Tensor,
     shares: Mapping[str, Shares],
     monitor: Monitor,
     *,
     rows: int = ROWS,
 ) -> Tensor | None:
-    """How much of the looseness of rows [R], one a part at most, comes with each input's width: [R, F].
+    """How much of the looseness of rows, [R, *S] by tensor and one a part at most, comes with each input: [R, F].
 
     What a row loses at a relaxed element is its coefficient there times the distance of the two lines in the middle of
     the interval; and the interval is as wide as the inputs make it. Halving an input halves its share of that. None
@@ -222,9 +221,8 @@ def blame(
     blames = [
         _blame_of_block(
             domains,
-            constraints,
+            {name: one[first : first + rows] for name, one in of_rows.items()},
             part[first : first + rows],
-            constraint[first : first + rows],
             shares,
             monitor,
         )
@@ -235,15 +233,14 @@ def blame(
 
 def _blame_of_block(
     domains: Domains,
-    constraints: Constraints,
+    of_rows: dict[str, Tensor],
     part: Tensor,
-    constraint: Tensor,
     shares: Mapping[str, Shares],
     monitor: Monitor,
 ) -> Tensor:
     monitor.check()
     one = BackwardPass(domains.context, domains=domains, which=part, keep=True)
-    one.lower(constraints.of_rows(constraint), len(part))
+    one.lower(of_rows, len(part))
     inputs = next(iter(shares.values())).share.shape[1]
     total = torch.zeros(len(part), inputs, dtype=torch.float64, device=part.device)
     row_of = torch.full((domains.count,), -1, dtype=torch.int64, device=part.device)

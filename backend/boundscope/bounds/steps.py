@@ -68,9 +68,9 @@ class PartLines:
     """Lines about the root's reference point on each of D parts of a box, [D, k] of the elements that rows live on, or
     [R, k] of each row's own part; in the rows' dtype."""
 
-    slope: Tensor
-    tilt: Tensor
-    lower: Tensor | None
+    slope: Tensor  # of the lower lines
+    upper_slope: Tensor
+    lower: Tensor | None  # intercepts
     upper: Tensor
 
     @classmethod
@@ -82,7 +82,7 @@ class PartLines:
         low = None if local.lower_intercept is None else met(local.lower_intercept)
         return cls(
             met(local.lower_slope),
-            met(local.upper_slope - local.lower_slope),
+            met(local.upper_slope),
             low,
             met(local.upper_intercept),
         )
@@ -91,18 +91,30 @@ class PartLines:
         low = None if self.lower is None else self.lower.index_select(0, which)
         return PartLines(
             self.slope.index_select(0, which),
-            self.tilt.index_select(0, which),
+            self.upper_slope.index_select(0, which),
             low,
             self.upper.index_select(0, which),
+        )
+
+    def with_slopes(self, theta: Tensor, free: Tensor, x: Tensor, y: Tensor) -> PartLines:
+        """Lower slopes θ [R, k] of each row's own where `free` [R, k]: lines through the origin, which about the
+        reference point x, y [k] have the intercept θ·x − y."""
+        low = torch.zeros_like(self.upper) if self.lower is None else self.lower
+        return PartLines(
+            torch.where(free, theta, self.slope),
+            self.upper_slope,
+            torch.where(free, theta * x - y, low),
+            self.upper,
         )
 
     def through(self, rows: Tensor) -> tuple[Tensor, Tensor]:
         """Rows [R, k] → rows [R, k] and their constant [R] float64."""
         negative = rows.clamp(max=0)
-        carried = torch.addcmul(rows * self.slope, negative, self.tilt)
+        positive = rows - negative
+        carried = torch.addcmul(positive * self.slope, negative, self.upper_slope)
         constant = dot(negative, self.upper)
         if self.lower is not None:
-            constant = constant + dot(rows - negative, self.lower)
+            constant = constant + dot(positive, self.lower)
         return carried, constant
 
 

@@ -17,6 +17,7 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
+from boundscope.bounds.mixtures import LEAST_WEIGHT, Mixtures, mixed_margins
 from boundscope.bounds.parts import (
     Constraints,
     Shares,
@@ -30,6 +31,7 @@ from boundscope.bounds.parts import (
 from boundscope.monitor import Monitor
 from boundscope.properties.types import Case, LinearConstraint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
+from boundscope.search.mixing import best_mixtures
 from boundscope.search.pool import Column
 from boundscope.search.task import Key
 
@@ -38,6 +40,8 @@ Floats = NDArray[np.float64]
 
 BLOCK_ELEMENTS = 1 << 18  # of the widest tensor, in the rows that are carried together
 MOST_ROWS, LEAST_ROWS = 2048, 16
+ASCENT = 6  # steps on weights and slopes of the last rows of parts that are still open
+NEAR = 1.0  # of what a row varies by on its part: it is not ascended where it is further below zero
 # Hidden intervals that take more than this for one domain are bounded anew on each part.
 MOST_HIDDEN_BYTES = 1 << 18
 
@@ -203,6 +207,12 @@ class ClauseTable:
     clause: Tensor
     there: NDArray[np.bool_]
 
+    @property
+    def joint(self) -> bool:
+        """Whether some clause has several constraints."""
+        clause = self.clause
+        return bool(((clause[:, 1:] == clause[:, :-1]) & (clause[:, 1:] >= 0)).any())
+
     @classmethod
     def of(cls, context: BoxContext, cases: Sequence[Case], keys: Sequence[Sequence[Key]]) -> ClauseTable:
         """`keys[p]` are the open clauses of the case at place p; `cases` are all of the property."""
@@ -252,6 +262,8 @@ class PartBounder:
 
     def __init__(self, layout: PartLayout, table: ClauseTable, monitor: Monitor) -> None:
         self.layout, self.table, self._monitor = layout, table, monitor
+        context = layout.context
+        self.slopes = any(context.rule(node).slope_free for node in context.network.nodes)
 
     def bound(
         self, rows: Mapping[str, NDArray[Any]], place: NDArray[Any], open_: NDArray[np.bool_]
@@ -263,16 +275,17 @@ class PartBounder:
             Boxes(*(torch.from_numpy(rows[name]).to(device) for name in ("lower", "upper"))),
             places,
             torch.from_numpy(open_).to(device),
+            self.table.of_place.shape[1],
         )
         hidden = tuple(torch.from_numpy(rows[name]).to(device) for name in ("hidden_lower", "hidden_upper"))
         domains = self.layout.domains(whole.boxes, (hidden[0], hidden[1]))
         if self.layout.hidden_count:
-            self._step(whole, domains, torch.arange(len(place), device=device))
+            self._step(whole, domains, torch.arange(len(place), device=device), ascent=0)
         left = whole.open.any(1).nonzero().flatten()
         if len(left):
             domains = self._on(whole, left, domains)
             shares = refine(domains, self._monitor, rows=self.layout.rows, free=self.layout.free)
-            self._step(whole, domains, left)
+            self._step(whole, domains, left, ascent=ASCENT)
             self._blame(whole, domains, left, shares)
             low, high = self.layout.hidden_of(domains)
             hidden[0][left], hidden[1][left] = low, high
@@ -286,8 +299,70 @@ class PartBounder:
         fresh = self.layout.domains(boxes, self.layout.nothing(len(left)))
         return Domains(self.layout.context, {**fresh.intervals, **known})
 
-    def _step(self, whole: _Parts, domains: Domains, parts: Tensor) -> None:
-        """Margins of open clauses on some of the parts, and what they cut off."""
+    def _step(self, whole: _Parts, domains: Domains, parts: Tensor, *, ascent: int) -> None:
+        """Margins of open clauses on some of the parts, which are those of `domains`, and what they cut off: first
+        of each constraint, then of mixtures of a clause's, after so many steps of ascent, where it is still open."""
+        start = Boxes(whole.boxes.lower[parts], whole.boxes.upper[parts])
+        rows = self._rows(whole, domains, parts)
+        whole.cut(parts, start, rows, self._each(rows))
+        still = whole.open[parts].any(1).nonzero().flatten()
+        if len(still) and (self.table.joint or (ascent and self.slopes)):
+            own = LinearRows(rows.least[still], rows.slope[still], rows.clause[still])
+            start = Boxes(start.lower[still], start.upper[still])
+            mixed, weight = self._mixed(whole, domains, parts, still, start, own, ascent)
+            whole.cut(parts[still], start, _beside(own, mixed), torch.cat([self._each(own), weight], 1))
+
+    @staticmethod
+    def _each(rows: LinearRows) -> Tensor:
+        """Weights [D, R, R] of rows that are single constraints."""
+        count = rows.least.shape[1]
+        one = torch.eye(count, dtype=torch.float64, device=rows.least.device)
+        return one.expand(len(rows.least), count, count)
+
+    def _mixed(
+        self,
+        whole: _Parts,
+        domains: Domains,
+        parts: Tensor,
+        still: Tensor,
+        start: Boxes,
+        rows: LinearRows,
+        ascent: int,
+    ) -> tuple[LinearRows, Tensor]:
+        """Of each open clause of the parts that are `still` open, one row of a mixture, and its weights [D, K, R]."""
+        table, chosen = self.table, parts[still]
+        open_ = whole.open[chosen]
+        clauses = open_.shape[1]
+        mixed = best_mixtures(start, rows, clauses)
+        weight = mixed.weight
+        asked = open_ & (mixed.least > -NEAR * mixed.spread if ascent else (weight > 0).sum(2) > 1)
+        part, clause = asked.nonzero(as_tuple=True)
+        least = torch.full(open_.shape, -torch.inf, dtype=torch.float64, device=part.device)
+        slope = torch.zeros((*open_.shape, self.layout.inputs), dtype=torch.float64, device=part.device)
+        if len(part):
+            of_clause = rows.clause[part] == clause[:, None]
+            index = torch.where(of_clause, table.of_place[whole.place[chosen[part]]], -1)
+            # All constraints of the clause take part in an ascent.
+            first = torch.where(of_clause, weight[part, clause].clamp(min=LEAST_WEIGHT), 0.0)
+            found = mixed_margins(
+                domains,
+                table.constraints,
+                still[part],
+                Mixtures.of(index, first),
+                self._monitor,
+                steps=ascent,
+                rows=self.layout.rows,
+            )
+            least[part, clause] = found.margins.lower
+            slope[part, clause] = at_free_inputs(
+                self.layout.context, found.margins.at_inputs, len(part), self.layout.free
+            )
+            weight[part, clause] = found.mixtures.weight
+        number = torch.arange(clauses, device=part.device)
+        return LinearRows(least, slope, torch.where(asked, number, -1)), weight
+
+    def _rows(self, whole: _Parts, domains: Domains, parts: Tensor) -> LinearRows:
+        """Of each constraint of an open clause, a row on each part."""
         table = self.table
         place = whole.place[parts]
         clause = table.clause[place]
@@ -308,12 +383,7 @@ class PartBounder:
         slope[part, column] = at_free_inputs(
             self.layout.context, found.at_inputs, len(part), self.layout.free
         )
-        boxes = Boxes(whole.boxes.lower[parts], whole.boxes.upper[parts])
-        rows = LinearRows(least, slope, torch.where(asked, clause, -1))
-        cut = clipped(boxes, rows, open_)
-        whole.boxes.lower[parts], whole.boxes.upper[parts] = cut.boxes.lower, cut.boxes.upper
-        whole.open[parts] = cut.open
-        whole.note(parts, LinearRows(cut.least, slope, rows.clause))
+        return LinearRows(least, slope, torch.where(asked, clause, -1))
 
     def _blame(self, whole: _Parts, domains: Domains, parts: Tensor, shares: Mapping[str, Shares]) -> None:
         """Score inputs by what halving them gains, where that can be told."""
@@ -321,27 +391,54 @@ class PartBounder:
         if not len(still):
             return
         chosen = parts[still]
-        constraint = self.table.of_place[whole.place[chosen], whole.row[chosen]]
+        mixtures = Mixtures.of(self.table.of_place[whole.place[chosen]], whole.weight[chosen])
         found = blame(
-            domains, self.table.constraints, still, constraint, shares, self._monitor, rows=self.layout.rows
+            domains,
+            mixtures.rows(self.table.constraints),
+            still,
+            shares,
+            self._monitor,
+            rows=self.layout.rows,
         )
         if found is not None:
             useful = (found > 0).any(1, keepdim=True)
             whole.score[chosen] = torch.where(useful, found, whole.score[chosen])
 
 
+def _beside(rows: LinearRows, more: LinearRows) -> LinearRows:
+    return LinearRows(
+        torch.cat([rows.least, more.least], 1),
+        torch.cat([rows.slope, more.slope], 1),
+        torch.cat([rows.clause, more.clause], 1),
+    )
+
+
 class _Parts:
     """D parts while they are bounded: what is left of their boxes, their open clauses, and their last rows."""
 
-    def __init__(self, boxes: Boxes, place: Tensor, open_: Tensor) -> None:
+    def __init__(self, boxes: Boxes, place: Tensor, open_: Tensor, constraints: int) -> None:
         self.boxes, self.place, self.open = boxes, place, open_
         count, inputs = boxes.lower.shape
         self.lower = torch.full(open_.shape, -torch.inf, dtype=torch.float64, device=place.device)
         self.score = torch.zeros(count, inputs, dtype=torch.float64, device=place.device)
         self.worst = boxes.lower.clone()
-        self.row = torch.zeros(count, dtype=torch.int64, device=place.device)  # the column of that row
+        # How that row mixes the constraints of its part's place, [D, R].
+        self.weight = torch.zeros(count, constraints, dtype=torch.float64, device=place.device)
 
-    def note(self, parts: Tensor, rows: LinearRows) -> None:
+    def cut(self, parts: Tensor, start: Boxes, rows: LinearRows, weight: Tensor) -> None:
+        """Take off some parts what rows on `start` cut off, and keep what they say; `weight` [D, rows, R] tells how
+        each mixes constraints."""
+        cut = clipped(start, rows, self.open[parts])
+        lower = torch.maximum(self.boxes.lower[parts], cut.boxes.lower)
+        upper = torch.minimum(self.boxes.upper[parts], cut.boxes.upper)
+        # Both hold what is left; where that is nothing, they need not meet.
+        self.open[parts] = cut.open & (lower <= upper).all(1, keepdim=True)
+        meet = lower <= upper
+        self.boxes.lower[parts] = torch.where(meet, lower, cut.boxes.lower)
+        self.boxes.upper[parts] = torch.where(meet, upper, cut.boxes.upper)
+        self._note(parts, LinearRows(cut.least, rows.slope, rows.clause), weight)
+
+    def _note(self, parts: Tensor, rows: LinearRows, weight: Tensor) -> None:
         """Keep the bounds of clauses, and the row by which the worst of them is the least bad."""
         open_ = self.open[parts]
         there = rows.clause >= 0
@@ -353,7 +450,7 @@ class _Parts:
         self.lower[parts] = torch.maximum(self.lower[parts], of_clause.clamp(max=0.0))
         worst = torch.where(open_, of_clause, torch.inf).argmin(1, keepdim=True)
         row = torch.where(there & (number == worst), least, -torch.inf).argmax(1)
-        self.row[parts] = row
+        self.weight[parts] = weight[torch.arange(len(parts), device=row.device), row]
         slope = rows.slope[torch.arange(len(parts), device=row.device), row]
         low, high = self.boxes.lower[parts], self.boxes.upper[parts]
         self.score[parts] = slope.abs() * (high - low)

@@ -39,6 +39,11 @@ any; hatched ones are exact in every sample, or NaN.</p>
 <p>Ctrl+P pauses the selected run and lets it go on: it keeps what it has, its time limit and its duration stand still.
 Esc asks it to stop. Ctrl+G goes on, in a new run, with a complete search that was stopped, killed or out of time.</p>
 <p>Closing the window leaves the runs going: they belong to the daemon, and are here at the next start.</p>
+<h2>One layer in all views</h2>
+<p>The Graph view draws the network; its nodes are coloured by proven width, unstable neurons, significant digits,
+proven rounding or observed deviation, and hatched where the run has no value of it. Down and Up follow the edges, Left
+and Right go to the neighbour, plus and minus zoom, 0 shows all, Ctrl+F searches. The layer that you pick in the graph,
+in the Layers table or in the heatmap is marked in the other two. Each run keeps its own.</p>
 <h2>Words</h2>
 <p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and
 replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method, in the end Complete. <b>Margin</b>: the smallest

@@ -15,6 +15,10 @@ class NetworkError(BoundscopeError):
     """An ONNX file that cannot be read, or that does not mean what ONNX Runtime says it means."""
 
 
+class DynamicShapeError(NetworkError):
+    """Shapes inside the network depend on the values of its input: it can be run, but not bounded."""
+
+
 class UnsupportedOperatorError(NetworkError):
     """An operator, with its node, that an engine has no rule for."""
 

@@ -37,6 +37,7 @@ from boundscope.network.graph import Network
 from boundscope.protocol import Branching, LogLine, Method, PropertyFile, Verdict, VerifyJob, VerifyResult
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import engines as engines_module
+from boundscope.worker import networks as networks_module
 from boundscope.worker import verify as verify_module
 from boundscope.worker import witness as witness_module
 from boundscope.worker.files import JobFiles
@@ -240,7 +241,7 @@ def test_an_error_in_any_function_is_no_verdict(tmp_path: Path, name: str) -> No
 
 STEPS = [
     (Network, "evaluate"),
-    (verify_module, "load_network"),
+    (networks_module, "load_network"),
     (verify_module, "read_property"),
     (verify_module, "compare_with_onnxruntime"),
     (BoxContext, "advance"),

@@ -19,10 +19,11 @@ import onnx
 import torch
 from numpy.typing import NDArray
 
-from boundscope.errors import NetworkError
+from boundscope.errors import DynamicShapeError, NetworkError
 from boundscope.network.file import read_model
 from boundscope.network.graph import Network, Node
 from boundscope.network.operators.base import Array, OnnxOperator
+from boundscope.network.operators.movement import DynamicSlice
 from boundscope.network.runtime import Session
 
 RANDOM_POINTS = 3
@@ -231,6 +232,12 @@ def _compare_outputs(network: Network, feeds: dict[str, Array], values: dict[str
 
 
 def _shape_error(network: Network, what: str, ours: tuple[int, ...], theirs: tuple[int, ...]) -> NetworkError:
+    moving = next((node for node in network.nodes if isinstance(node.op, DynamicSlice)), None)
+    if moving is not None:
+        return DynamicShapeError(
+            f"what node '{moving.name}' (Slice) takes depends on the input's values, and so do shapes: {what} has "
+            f"shape {list(ours)} at zero and {list(theirs)} at a point of the box"
+        )
     return NetworkError(
         f"{network.source}: {what} has shape {list(ours)} here and {list(theirs)} in ONNX Runtime. "
         "Please report this network"

@@ -38,3 +38,7 @@ class Networks:
         if self._kept is not None and self._kept[2] is network:
             self._compared.add(id(network))
         return True
+
+    def forget(self) -> None:
+        """The network that is kept must be compared again."""
+        self._compared.clear()

@@ -19,6 +19,7 @@ from boundscope.errors import (
     BoundscopeError,
     CancelledError,
     DeadlineError,
+    DynamicShapeError,
     NetworkError,
     OutOfMemoryError,
     UnsupportedOperatorError,
@@ -104,7 +105,7 @@ class _VerifyRun:
         self.complete: CompleteSearch | None = None
         self.told_open: set[int] = set()  # cases, by the margins told last in a search
         self.cut_short = False  # a search for better bounds ended for want of time
-        self.missing: tuple[str, ...] | list[str] = ()  # operators that have no bounds, with their nodes
+        self.missing: tuple[str, ...] = ()  # operators that have no bounds, with their nodes
         self.stuck = ""  # why branch and bound ended without an answer
 
     def result(self) -> VerifyResult:
@@ -195,17 +196,32 @@ class _VerifyRun:
             self.property = prop
             if self.ranks.rank == 0:
                 self.monitor.emit(summarize(prop))
+        self._compare(network, prop)
+        return network, prop
+
+    def _compare(self, network: Network, prop: Property) -> None:
+        """Refuse a network that ONNX Runtime reads differently; where only shapes differ because values decide them,
+        it can still be attacked."""
+        moving = ""
         with self._agreed(), self._timed("load"):
             if self.ranks.rank == 0 and prop.cases and self.networks.first_comparison(network):
                 box = prop.cases[0].box
-                comparison = compare_with_onnxruntime(
-                    network, box.lower, box.upper, seed=self.job.seed, between=self.monitor.check
-                )
-                self.monitor.log(
-                    f"ONNX Runtime agrees on all {comparison.tensors} tensors at {comparison.points} points; "
-                    f"the largest difference is {comparison.max_difference:.3g} (node '{comparison.worst_node}')"
-                )
-        return network, prop
+                try:
+                    comparison = compare_with_onnxruntime(
+                        network, box.lower, box.upper, seed=self.job.seed, between=self.monitor.check
+                    )
+                except DynamicShapeError as error:
+                    moving = str(error)
+                    self.networks.forget()
+                    self.monitor.log(f"only an attack can decide: {moving}", "warning")
+                else:
+                    self.monitor.log(
+                        f"ONNX Runtime agrees on all {comparison.tensors} tensors at {comparison.points} points; "
+                        f"the largest difference is {comparison.max_difference:.3g} "
+                        f"(node '{comparison.worst_node}')"
+                    )
+        moving = self.ranks.of_rank_0(moving)
+        self.missing = (*self.missing, *([moving] if moving else []))
 
     def _checkpoint(self) -> None:
         """Stop on all ranks together where one of them is asked to, or is late."""

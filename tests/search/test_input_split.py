@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import itertools
 import os
 import subprocess
@@ -20,7 +21,8 @@ from numpy.typing import NDArray
 from onnx import helper
 
 from boundscope.bounds import BoundEngine, MemoryLedger
-from boundscope.errors import CancelledError, DeadlineError
+from boundscope.bounds.context import BoxContext
+from boundscope.errors import CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
 from boundscope.properties.types import Box, Case, Clause, LinearConstraint
@@ -336,3 +338,29 @@ def test_clipping_keeps_every_point_where_the_rows_may_be_nonpositive() -> None:
 
 if __name__ == "__main__":
     _ranked(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+
+
+def test_when_memory_runs_short_fewer_parts_are_bounded_at_a_time(tmp_path: Path) -> None:
+    """The search decides what it decides with room for whole batches; it ends where not even one part fits."""
+    network = mlp(tmp_path / "n.onnx", [3, 40, 40, 1], seed=4)
+    box = case([-0.5] * 3, [0.5] * 3)
+    free = Search(network, [box])
+    least = float(free.outputs(np.random.default_rng(0).uniform(-0.5, 0.5, (4000, 3))).min())
+    box = case([-0.5] * 3, [0.5] * 3, below(least - 0.05))
+
+    def search(room_bytes: int | None) -> SearchOutcome:
+        one = Search(network, [box])
+        ledger = one.engine.ledger
+
+        def root(number: int) -> BoxContext:
+            context = one.engine.context(one.cases[number].box, Method.CROWN)
+            gc.collect()
+            ledger.limit_bytes = None if room_bytes is None else ledger.total_bytes + room_bytes
+            return context
+
+        return split_inputs(dataclasses.replace(one.task, root=root))
+
+    assert search(None).proven == {(0, 0)}
+    assert search(100_000).proven == {(0, 0)}
+    with pytest.raises(OutOfMemoryError):
+        search(100)

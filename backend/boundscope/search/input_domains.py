@@ -268,16 +268,17 @@ class PartBounder:
     def bound(
         self, rows: Mapping[str, NDArray[Any]], place: NDArray[Any], open_: NDArray[np.bool_]
     ) -> Bounded:
-        """Parts as a pool keeps them, with the place of each one's case and its open clauses [D, K]."""
+        """Parts as a pool keeps them, with the place of each one's case and its open clauses [D, K]; none of these
+        arrays is changed."""
         device = self.layout.context.device
         places = torch.from_numpy(place.astype(np.int64)).to(device)
         whole = _Parts(
-            Boxes(*(torch.from_numpy(rows[name]).to(device) for name in ("lower", "upper"))),
+            Boxes(*(torch.tensor(rows[name], device=device) for name in ("lower", "upper"))),
             places,
-            torch.from_numpy(open_).to(device),
+            torch.tensor(open_, device=device),
             self.table.of_place.shape[1],
         )
-        hidden = tuple(torch.from_numpy(rows[name]).to(device) for name in ("hidden_lower", "hidden_upper"))
+        hidden = tuple(torch.tensor(rows[name], device=device) for name in ("hidden_lower", "hidden_upper"))
         domains = self.layout.domains(whole.boxes, (hidden[0], hidden[1]))
         if self.layout.hidden_count:
             self._step(whole, domains, torch.arange(len(place), device=device), ascent=0)

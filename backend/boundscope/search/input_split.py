@@ -10,6 +10,7 @@ the same whatever the number of ranks, and so are the bounds, bit for bit.
 from __future__ import annotations
 
 import dataclasses
+import gc
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ JUDGED = 16  # points of a batch that are looked at for a counterexample
 JUDGED_ALWAYS = 8  # batches whose points are looked at; later ones one in so many
 REPORT_EVERY_S = 0.3
 MOVED = 4096  # parts of a restored pool at a time
+FEWEST_ROWS = 2  # carried together
 RESOLUTION = 2.0**-50  # of an input's largest absolute value: parts are not split more finely
 
 
@@ -191,7 +193,20 @@ class InputSplit:
         return None
 
     def _bound(self, group: _Group, rows: Rows) -> Bounded:
-        """Bounds of all parts of a batch, equal on every rank."""
+        """Bounds of all parts of a batch, equal on every rank; fewer parts at a time from when memory runs short.
+
+        Raises:
+            OutOfMemoryError: not even one part fits.
+        """
+        while True:
+            try:
+                return self._bound_at_once(group, rows)
+            except OutOfMemoryError:
+                if not group.take_less():
+                    raise
+            gc.collect()  # what the failed attempt's frames hold
+
+    def _bound_at_once(self, group: _Group, rows: Rows) -> Bounded:
         ranks, count = self._task.ranks, len(rows["place"])
         step = group.slice
         slices = [slice(first, min(first + step, count)) for first in range(0, count, step)]
@@ -303,6 +318,15 @@ class _Group:
         fitting = min(task.memory_bytes // (2 * part_bytes), BATCH_ELEMENTS // elements)
         most = max(2, min(LARGEST_BATCH, fitting))
         self.batch = most if task.batch is None else max(2, task.batch)
+
+    def take_less(self) -> bool:
+        """Bound half as many parts, and carry half as many rows, at a time; False where that is nothing less."""
+        assert self.bounder is not None
+        layout = self.bounder.layout
+        if self.slice <= 1 and layout.rows <= FEWEST_ROWS:
+            return False
+        self.slice, layout.rows = max(1, self.slice // 2), max(FEWEST_ROWS, layout.rows // 2)
+        return True
 
     @property
     def name(self) -> str:

@@ -70,6 +70,7 @@ PERCENT, COUNTS, ROUGH = frozenset({9, 13}), frozenset({3, 8}), frozenset({11, 1
 BITS = frozenset({14, 15})
 ALWAYS = frozenset({0, 2, 3})  # columns that are shown also where they are empty
 CASE = 1
+GROWN, NAME_MARGIN_PX = 1.25, 24
 MOST_ROWS = 400
 SORT_ROLE = Qt.ItemDataRole.UserRole
 
@@ -269,6 +270,7 @@ class LayersView(View):
         self.table.setShowGrid(False)
         self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         self.table.horizontalHeader().setHighlightSections(False)
+        self.table.horizontalHeader().setResizeContentsPrecision(0)  # only the rows in sight
         self.table.verticalHeader().hide()
         self.table.verticalHeader().setDefaultSectionSize(26)
         self.table.setStyleSheet("QTableView::item { padding: 0 8px; }")
@@ -281,6 +283,7 @@ class LayersView(View):
         self.set_content(self.table)
         self._columns: tuple[int, ...] = ()
         self._full: set[int] = set()
+        self._sized = 0  # rows that there were when the columns got their widths
         self.selection = LayerSelection(self)
         self.selection.changed.connect(self._show_selected)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._row_chosen())
@@ -296,7 +299,7 @@ class LayersView(View):
 
     def reset(self) -> None:
         self.model.clear()
-        self._columns, self._full = (), set()
+        self._columns, self._full, self._sized = (), set(), 0
         self.count.setText("")
 
     def draw(self) -> None:
@@ -307,16 +310,23 @@ class LayersView(View):
 
     def take(self, record: JobRecord) -> None:
         """Take what is new in the record, and show the columns that have something in them."""
-        before, changed = self.model.rowCount(), self.model.update(record)
+        changed = self.model.update(record)
         if not changed:
             return
         self._full |= full_columns(changed)
         columns = without_case(self._full, self.model.layers)
-        if self.model.rowCount() != before or columns != self._columns:
-            self._columns = columns
+        if columns != self._columns or self.model.rowCount() > GROWN * self._sized:
+            self._columns, self._sized = columns, self.model.rowCount()
             for column in range(len(COLUMNS)):
                 self.table.setColumnHidden(column, column not in columns)
-            self.table.resizeColumnsToContents()
+            self._size_columns()
+
+    def _size_columns(self) -> None:
+        """As wide as what can be seen needs, and the names as the longest of them all: measuring all takes too long."""
+        self.table.resizeColumnsToContents()
+        longest = max((row.node for row in self.model.layers), key=len, default="")
+        needed = self.table.fontMetrics().horizontalAdvance(longest) + NAME_MARGIN_PX
+        self.table.setColumnWidth(0, max(self.table.columnWidth(0), needed))
 
     # ------------------------------------------------------------ the picked layer
 
@@ -341,9 +351,11 @@ class LayersView(View):
         if not layer:
             self.table.clearSelection()
             return
-        for row in range(self.proxy.rowCount()):
-            if self.model.layer(self.proxy.mapToSource(self.proxy.index(row, 0)).row()).node == layer:
-                index = self.proxy.index(row, 0)
+        for row, each in enumerate(self.model.layers):
+            index = (
+                self.proxy.mapFromSource(self.model.index(row, 0)) if each.node == layer else QModelIndex()
+            )
+            if index.isValid():
                 flags = QItemSelectionModel.SelectionFlag
                 self.table.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
                 self.table.scrollTo(index)

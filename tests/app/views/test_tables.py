@@ -9,17 +9,19 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from pytestqt.qtbot import QtBot
 
+from app.views import sample_noise
 from app.views import sample_records as samples
-from boundscope.protocol import EventRecord, LayerBounds, LogLine
+from boundscope.protocol import EventRecord, JobInfo, JobState, LayerBounds, LogLine
 from boundscope.records import JobRecord
 from boundscope_app.views import LayersView, LogView
+from boundscope_app.views.layers_model import COLUMNS
 
 
-def layers(qtbot: QtBot, record: JobRecord) -> LayersView:
+def layers(qtbot: QtBot, record: JobRecord, info: JobInfo | None = None) -> LayersView:
     view = LayersView()
     qtbot.addWidget(view)
     view.resize(900, 400)
-    view.set_run(samples.job_info(), record)
+    view.set_run(info or samples.job_info(), record)
     view.show()
     view.refresh()
     return view
@@ -160,3 +162,46 @@ def test_selected_lines_are_copied_as_text(qtbot: QtBot) -> None:
     view.copy_selection()
     copied = QGuiApplication.clipboard().text()
     assert copied.endswith("warning  resident memory is within 10 % of its limit")
+
+
+def test_a_measured_run_has_proof_and_noise_side_by_side_and_no_empty_columns(qtbot: QtBot) -> None:
+    record = samples.record_of(sample_noise.finished_events())
+    view = layers(qtbot, record, sample_noise.job_info())
+    shown = [COLUMNS[k] for k in range(len(COLUMNS)) if not view.table.isColumnHidden(k)]
+    assert {"Max width", "Proven rounding", "Observed", "Of proven", "Mean bits", "Digits", "Noise"} <= set(
+        shown
+    )
+    assert not {"Case", "Lower bound", "Unstable", "Method"} & set(shown)
+    (table,) = view.tables()
+    rows = {row[1]: dict(zip(table.columns, row, strict=True)) for row in table.rows}
+    head = rows["/head/Gemm"]
+    assert (head["greatest width"], head["proven rounding"], head["mean [bits]"]) == (0.4, 1.9e-5, 17.8)
+    assert rows[sample_noise.NAN]["mean [bits]"] is None
+    noise = [view.model.index(row, len(COLUMNS) - 1).data() for row in range(view.model.rowCount())]
+    assert noise[3:5] == ["NaN", "exact"]
+
+
+def test_another_run_without_layers_leaves_no_count_behind(qtbot: QtBot) -> None:
+    view = layers(qtbot, samples.record_of(samples.layer_events()))
+    assert view.count.text() == "7 layers"
+    view.set_run(sample_noise.job_info(JobState.RUNNING), JobRecord())
+    view.refresh()
+    assert view.count.text() == ""
+    assert "two samples" in view._empty.text()
+
+
+def test_the_picked_layer_stays_marked_through_sort_filter_and_growth(qtbot: QtBot) -> None:
+    record = samples.record_of(samples.layer_events())
+    view = layers(qtbot, record)
+    view.table.selectRow(2)
+    assert view.selection.layer == view.picked_layer() == "/fc2/Gemm"
+    view.table.sortByColumn(6, Qt.SortOrder.DescendingOrder)
+    view.filter.setText("relu")
+    assert (view.picked_layer(), view.selection.layer) == ("", "/fc2/Gemm")
+    view.filter.clear()
+    append(record, layer("/late/Gemm"))
+    view.mark_dirty()
+    view.refresh()
+    assert view.picked_layer() == "/fc2/Gemm"
+    view.selection.pick("")
+    assert view.picked_layer() == ""

@@ -116,7 +116,7 @@ def test_ctrl_c_stops_cleanly(environment: dict[str, str], options: tuple[str, .
 
 def test_a_search_shows_counts_and_no_share(environment: dict[str, str], tmp_path: Path) -> None:
     """Nobody knows how many domains there will be: standard error counts them, and the summary has their line."""
-    words = ["verify", str(DIGITS), str(wider("digits-robust", "2", tmp_path / "wide.vnnlib"))]
+    words = ["verify", str(DIGITS), str(wider("digits-robust", "2.5", tmp_path / "wide.vnnlib"))]
     with terminal([*words, "--method", "complete", "--timeout", "8"], environment) as run:
         run.wait_for(" open")
         status, output = run.finish()

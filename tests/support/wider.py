@@ -16,7 +16,7 @@ _BOUND = re.compile(r"\(assert \((<=|>=) X_(\d+) (\S+?)\)\)")
 def wider(example: str, factor: str, target: Path) -> Path:
     """Write an example's property with the box of its inputs `factor` times as wide, around the same centre.
 
-    digits-robust is verified at 1.6 by splitting activations within seconds, and not at 2 within half a minute.
+    digits-robust is verified at 1.6 by splitting activations within seconds; at 2.5 no search of some seconds ends.
     """
     text = (EXAMPLES / example / "property.vnnlib").read_text(encoding="utf-8")
     ends: dict[tuple[str, str], Decimal] = {(i, s): Decimal(v) for s, i, v in _BOUND.findall(text)}

@@ -30,7 +30,7 @@ from boundscope.worker.verify import run_verify
 from support.jobs import ref
 from support.wider import DIGITS, wider
 
-SECONDS = 3.0
+SECONDS = 5.0
 
 
 @pytest.fixture(scope="module", params=[Branching.INPUT, Branching.ACTIVATION])
@@ -38,7 +38,7 @@ def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerifyJob, list[Event]]:
     """The events of a search that its time limit ends; the result is the last of them."""
-    prop = wider("digits-robust", "2", tmp_path_factory.mktemp("told") / "wide.vnnlib")
+    prop = wider("digits-robust", "2.5", tmp_path_factory.mktemp("told") / "wide.vnnlib")
     job = VerifyJob(
         network=ref(DIGITS),
         property=PropertyFile(file=ref(prop)),

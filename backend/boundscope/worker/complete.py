@@ -135,8 +135,11 @@ class CompleteSearch:
             self._branching = branching
             self._before = 0 if self.summary is None else self.summary.domains
             self._monitor.log(f"branch and bound: splitting {NAMES[branching]}")
-            boxes = len({case for case, _ in task.open})
-            self._stand(self._before, boxes, 0 if self.summary is None else self.summary.depth)
+            done, waiting = 0, len({case for case, _ in task.open})
+            if state is not None:
+                done, waiting = int(state.counters["done"]), sum(len(pool) for pool in state.pools.values())
+            depth = 0 if self.summary is None else self.summary.depth
+            self._stand(self._before + done, waiting, depth)
             return search(task, state=state, between=between)
 
         return begin

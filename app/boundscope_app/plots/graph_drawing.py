@@ -106,7 +106,7 @@ def add_piece(
     if x0 == x1:
         path.lineTo(x1, y1)
     else:
-        middle = y0 + min(y1 - y0, GAP_Y) / 2 if y1 - y0 <= GAP_Y + 1 else (y0 + y1) / 2
+        middle = (y0 + y1) / 2
         path.cubicTo(x0, middle, x1, middle, x1, y1)
     if arrow:
         add_arrow(path, x1, y1)
@@ -177,8 +177,7 @@ class GraphDrawing:
         """What of the graph lies in `area`, with as much detail as can be read at `scale` pixels a unit."""
         theme = self.style.theme
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, not self.style.live or scale >= ARROWS_FROM)
-        pen = self._cosmetic(theme.muted, 1.0)
-        painter.setPen(pen)
+        painter.setPen(self._cosmetic(theme.muted, 1.0))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for path in self.edges.within(area.top(), area.bottom()):
             painter.drawPath(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import combinations, pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from pytestqt.qtbot import QtBot
 from app.views import sample_noise
 from app.views import sample_records as samples
 from boundscope.layers import BOUND_COLUMNS, NODE_COLUMNS
+from boundscope.network import load_network
 from boundscope.protocol import (
     EventRecord,
     LayerBounds,
@@ -26,6 +28,7 @@ from boundscope.protocol import (
     TensorSummary,
 )
 from boundscope.records import JobRecord
+from boundscope.worker.summary import network_summary
 from boundscope_app.graph_layout import (
     INPUT,
     NODE_HEIGHT,
@@ -149,6 +152,18 @@ def graphs(draw: st.DrawFn) -> Graph:
 @given(graphs())
 def test_places_of_any_graph(graph: Graph) -> None:
     check(lay_out(graph))
+
+
+@pytest.mark.parametrize("name", ["vit/onnx/pgd_2_3_16.onnx.gz", "cctsdb_yolo/onnx/patch-1.onnx.gz"])
+def test_places_of_networks_with_many_branches(vnncomp: Path, name: str) -> None:
+    """Every node of the file stands in the graph once, in its order, and hangs together with the rest."""
+    summary = network_summary(load_network(vnncomp / name))
+    layout = lay_out(graph_of(summary))
+    check(layout)
+    inner = [node.name for node in layout.graph.nodes if not node.terminal]
+    assert inner == [node.name for node in summary.nodes]
+    ends = {end for edge in layout.graph.edges for end in edge}
+    assert ends == set(range(len(layout.graph.nodes)))
 
 
 def test_a_network_s_inputs_and_outputs_are_ends_and_its_constants_no_nodes() -> None:

@@ -6,7 +6,7 @@ Imports neither torch nor Qt.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from boundscope.protocol import DeployedLayer, LayerBounds, LayerNoise, NetworkSummary, VariabilityResult
@@ -140,7 +140,7 @@ def noise_cells(row: LayerRow) -> tuple[Value, ...]:
 # ---------------------------------------------------------------- nodes
 
 
-def node_of(layer: str, nodes: Mapping[str, object] | frozenset[str]) -> str:
+def node_of(layer: str, nodes: Collection[str]) -> str:
     """The node that a layer belongs to; layers of a node with several outputs carry the output's number."""
     return layer if layer in nodes else layer.rpartition("#")[0]
 

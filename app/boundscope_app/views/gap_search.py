@@ -77,12 +77,12 @@ class SearchPanel:
         self._done = LineItem(self.panel.box, style, 1.0)
         self._open = LineItem(self.panel.box, style, 2.0)
 
-    def show(self, model: SearchModel, style: Style, *, logarithmic: bool, pins: tuple[float, ...]) -> bool:
-        """Draw the points; whether there are any, and with them the panel."""
+    def show(self, model: SearchModel, style: Style, *, logarithmic: bool, pins: tuple[float, ...]) -> None:
+        """Draw the points; without any there is no panel."""
         shown = bool(model.points)
         self.panel.setVisible(shown)
         if not shown:
-            return False
+            return
         scale: Scale = SignedLogScale(1.0) if logarithmic else LinearScale()
         self.panel.scale_ = scale
         self.panel.pins = pins
@@ -101,7 +101,6 @@ class SearchPanel:
             (depth_text(last), theme.muted),
             (f"splitting {last.branching.value}s", theme.muted),
         )
-        return True
 
     def set_times(self, start_s: float, end_s: float, model: SearchModel) -> None:
         """Share a time axis from `start_s` to `end_s`."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -47,6 +49,7 @@ class Ear:
             self.endpoint.send,
         )
         self._stop = threading.Event()
+        self._wishes: deque[Callable[[], None]] = deque()
         self._thread = threading.Thread(target=self._listen)
         self._thread.start()
 
@@ -57,7 +60,13 @@ class Ear:
                     self.run.hear(message.peer, message.payload)
             if not self.mute:
                 self.run.acknowledge()
+            while self._wishes:
+                self._wishes.popleft()()
         self.endpoint.close()
+
+    def cancel(self) -> None:
+        """In the thread that has the socket: two must not use it."""
+        self._wishes.append(self.run.cancel)
 
     def close(self) -> None:
         self._stop.set()
@@ -123,7 +132,7 @@ def test_a_command_to_cancel_reaches_check(ear):
     with Observer(ear.spec, 0) as observer:
         wait_for(lambda: ear.run.joined, 10, "the hello")
         observer.check()
-        ear.run.cancel()
+        ear.cancel()
 
         def cancelled() -> bool:
             try:
@@ -136,6 +145,7 @@ def test_a_command_to_cancel_reaches_check(ear):
 
 
 def test_a_rank_that_joins_late_hears_of_the_wish_to_cancel(ear):
-    ear.run.cancel()
+    ear.cancel()
+    wait_for(lambda: ear.run.cancelling, 10, "the wish")
     with Observer(ear.spec, 0) as observer, pytest.raises(CancelledError):
         wait_for(lambda: observer.check(), 10)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from boundscope.bounds.beta import BetaSearch, Neurons, RowBlock
 
-BETTER_CHILD = 0.1  # what the better child's bound counts beside the worse one's
+BETTER_CHILD = 0.4  # what the better child's bound counts beside the worse one's
 
 
 @dataclass(frozen=True)

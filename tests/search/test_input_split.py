@@ -26,9 +26,10 @@ from boundscope.errors import CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
 from boundscope.properties.types import Box, Case, Clause, LinearConstraint
-from boundscope.protocol import Arithmetic, Counterexample, Method
+from boundscope.protocol import Arithmetic, Branching, Counterexample, Method
 from boundscope.search.checkpoint import Checkpoint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
+from boundscope.search.complete import plan
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.task import SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
@@ -364,3 +365,20 @@ def test_when_memory_runs_short_fewer_parts_are_bounded_at_a_time(tmp_path: Path
     assert search(100_000).proven == {(0, 0)}
     with pytest.raises(OutOfMemoryError):
         search(100)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "neurons", "first"),
+    [
+        (12, 300, Branching.INPUT),
+        (30, 128, Branching.INPUT),
+        (30, 300, Branching.ACTIVATION),
+        (41, 128, Branching.ACTIVATION),
+    ],
+)
+def test_boxes_are_split_first_where_inputs_or_neurons_are_few(
+    tmp_path: Path, inputs: int, neurons: int, first: Branching
+) -> None:
+    network = load_network(mlp(tmp_path / "n.onnx", [inputs, neurons, 2], seed=1))
+    cases = [case([0.0] * inputs, [1.0] * inputs, below(0))]
+    assert plan(Branching.AUTO, network, cases)[0] is first

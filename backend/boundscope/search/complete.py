@@ -20,6 +20,9 @@ from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 # Boxes of so many free inputs are split themselves: neurons of such networks are many for each input.
 FEW_INPUTS = 12
 SOME_INPUTS = 40  # up to here splitting inputs gets a part of the time, where activations can be split too
+FEW_NEURONS = (
+    256  # parts of a network with no more are cheap: so many that up to SOME_INPUTS are split first, too
+)
 FIRST_SHARE = 0.6  # of the time, for the first of two searches
 
 
@@ -40,6 +43,16 @@ def splits_activations(network: Network) -> bool:
     return False
 
 
+def neurons(network: Network) -> int:
+    """Elements that nodes with pieces compute."""
+    count = 0
+    for node in network.nodes:
+        rule = rule_of(node.op)
+        if rule is not None and rule.slope_free:
+            count += sum(network.tensors[name].size for name in node.outputs if name)
+    return count
+
+
 def plan(branching: Branching, network: Network, cases: Sequence[Case]) -> tuple[Branching, ...]:
     """The searches to run, in order."""
     if branching is not Branching.AUTO:
@@ -47,7 +60,7 @@ def plan(branching: Branching, network: Network, cases: Sequence[Case]) -> tuple
     most = max((free_inputs(case) for case in cases), default=0)
     if not splits_activations(network) or len(cases) > 1:
         return (Branching.INPUT,)
-    if most <= FEW_INPUTS:
+    if most <= FEW_INPUTS or (most <= SOME_INPUTS and neurons(network) <= FEW_NEURONS):
         return (Branching.INPUT, Branching.ACTIVATION)
     if most <= SOME_INPUTS:
         return (Branching.ACTIVATION, Branching.INPUT)

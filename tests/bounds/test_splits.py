@@ -105,7 +105,7 @@ def test_without_splits_rows_are_bounded_as_by_crown_or_alpha_crown(folder: Path
     assert float(search.prove(block).lower[0]) == pytest.approx(crown, rel=1e-9)
     engine.alpha = AlphaSettings(steps=100)
     alpha = float(engine.margins(context, clause.constraints, Method.ALPHA_CROWN)[0])
-    found = search.prove(search.search(block, BetaSettings(steps=100))).lower
+    found = search.prove(search.search(block, BetaSettings(steps=100, least_steps=100))).lower
     assert float(found[0]) >= alpha - 0.01
     assert float(found[0]) > crown
 

@@ -29,18 +29,21 @@ EPSILON = 1e-8
 SAFE_PART = 1e-4
 OVERSHOOT = 1.2  # of a step beyond a row's goal
 LEAST_STEP = 1e-3
+FALLEN = 0.1  # of what a row misses
 
 
 @dataclass(frozen=True)
 class BetaSettings:
     """Adam, with rates of slopes (0 … 1) and of multipliers (in units of their scales) and of weights of constraints.
     A row leaves once it has passed its goal, or once what it gained in the last `window` steps, after the first
-    `least_steps`, would not take it there in `patience` times as many. A block is packed anew once `leave` of its rows
-    have left."""
+    `least_steps`, would not take it there in `patience` times as many and is less than `least_gain` of what it misses.
+    A row that fell below what it had gains while it rises again. A block is packed anew once `leave` of its rows have
+    left."""
 
     steps: int = 20
-    least_steps: int = 20
+    least_steps: int = 10
     window: int = 5
+    least_gain: float = 0.02
     patience: float = 6.0
     alpha_rate: float = 0.1
     beta_rate: float = 2.0
@@ -269,7 +272,8 @@ class BetaSearch:
         """The block with better slopes, multipliers and weights for each row."""
         best_values, best_weights = block.values.clone(), block.weights.clone()
         best = torch.full((len(block),), -torch.inf, dtype=torch.float64, device=block.which.device)
-        earlier, stays = best.clone(), torch.ones_like(best, dtype=torch.bool)
+        earlier, at_earlier = best.clone(), best.clone()
+        stays = torch.ones_like(best, dtype=torch.bool)
         active = torch.arange(len(block), device=block.which.device)
         ascent = _Ascent.of(self.neurons, block, settings, mixed=self.aims.width > 1)
         for step in range(1, settings.steps + 1):
@@ -294,9 +298,12 @@ class BetaSearch:
             left = now <= SAFE_PART * (1.0 + seen.abs())
             if step % settings.window == 0:
                 if step >= settings.least_steps:
-                    left &= now + settings.patience * (now - earlier[active]) > 0
-                    stays[active] &= left
-                earlier[active] = now
+                    gained = now - earlier[active]
+                    fallen = now - seen > FALLEN * now.abs()
+                    rising = torch.where(fallen, seen - at_earlier[active], gained)
+                    soon = now + settings.patience * gained > 0
+                    stays[active] &= soon | (rising > settings.least_gain * now.abs())
+                earlier[active], at_earlier[active] = now, seen
             left &= stays[active]
             count = int(left.sum())
             if not count:

@@ -40,6 +40,7 @@ class Session:
         """
         import onnxruntime
 
+        onnxruntime.disable_telemetry_events()
         options = onnxruntime.SessionOptions()
         options.log_severity_level = _FATAL_ONLY
         options.intra_op_num_threads = threads

@@ -386,10 +386,11 @@ def test_ascent_finds_weights_and_slopes_that_prove_more(tmp_path: Path) -> None
 
 def test_weights_that_are_no_weights_still_mix_something() -> None:
     """Zero, infinite and negative weights, and constraints that are not there, leave one that is sound."""
-    index = torch.tensor([[3, 4, -1], [3, 4, -1], [3, -1, -1]])
+    index = torch.tensor([[3, 4, -1], [-1, 4, 3], [3, -1, -1], [-1, -1, 4]])
+    nan = torch.nan
     weight = torch.tensor(
-        [[0.0, 0.0, 1.0], [torch.inf, -2.0, torch.nan], [1e-30, 5.0, 5.0]], dtype=torch.float64
+        [[0.0, 0.0, 1.0], [1.0, -2.0, nan], [1e-30, 5.0, 5.0], [nan, 1.0, torch.inf]], dtype=torch.float64
     )
     found = Mixtures.of(index, weight)
-    assert bool((found.index >= 0).all())
-    assert found.weight.tolist() == [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    assert bool((found.index[found.weight > 0] == torch.tensor([3, 4, 3, 4])).all())
+    assert found.weight.tolist() == [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]

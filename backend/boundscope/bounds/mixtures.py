@@ -40,14 +40,15 @@ class Mixtures:
 
     @classmethod
     def of(cls, index: Tensor, weight: Tensor) -> Mixtures:
-        """Of any weights, with those that are next to nothing left out; `index` is −1 where there is none."""
+        """Of any weights, with those that are next to nothing left out; `index` is −1 where there is none, though
+        not everywhere. Where no weight is left, the first constraint that there is stands alone."""
         there = (index >= 0) & torch.isfinite(weight)
         weight = torch.where(there, weight, 0.0).clamp(min=0)
         weight = weight / weight.amax(1, keepdim=True).clamp(min=LEAST_WEIGHT)
         weight = torch.where(weight < LEAST_WEIGHT, 0.0, weight)
         nothing = (weight == 0).all(1, keepdim=True)
-        first = torch.zeros_like(weight)
-        first[:, 0] = 1.0
+        place = (index >= 0).to(torch.int8).argmax(1, keepdim=True)
+        first = torch.zeros_like(weight).scatter(1, place, 1.0)
         return cls(index.clamp(min=0), torch.where(nothing, first, weight))
 
     def some(self, chosen: slice | Tensor) -> Mixtures:
@@ -183,8 +184,9 @@ def _ascended(
                 ascending.step(gradient, rate, step + 1)
         if mixes and gradients[-1] is not None:
             weight = _moved(weight, gradients[-1], rate)
+    index = torch.where(start.weight > 0, start.index, -1)
     return (
-        Mixtures.of(start.index, best_weight.double()),
+        Mixtures.of(index, best_weight.double()),
         {name: one.best.double() for name, one in ascent.items()},
     )
 

@@ -1,7 +1,8 @@
 """Branch and bound by splitting the input box (for few free inputs): thousands of parts at a time, worst first.
 
-A part is settled once each clause has a constraint whose margin is proven positive all over it, or is cut away where
-that is so; what is left is halved where that moves the worst margin most. Hidden bounds of a part hold for its halves.
+A part is settled once each clause has a constraint, or a mixture of its constraints, whose margin is proven positive
+all over it, or is cut away where that is so; what is left is halved where that moves the worst margin most. Hidden
+bounds of a part hold for its halves.
 
 With several ranks all keep the same pool and take the same decisions; each bounds some slices of a batch. Slices are
 the same whatever the number of ranks, and so are the bounds, bit for bit.

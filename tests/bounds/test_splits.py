@@ -93,7 +93,8 @@ def test_without_splits_rows_are_bounded_as_by_crown_or_alpha_crown(folder: Path
     engine = engine_of(network)
     context = engine.context(box, Method.CROWN)
     neurons = Neurons.of(context)
-    clause = clause_of([1.0, -1.0, 0.0], bound=10.0)  # far away, for a search ends where a row passes its goal
+    # Far away, for a search ends where a row passes its goal.
+    clause = clause_of([1.0, -1.0, 0.0], bound=10.0)
     block = RowBlock(
         torch.zeros(1, dtype=torch.int64),
         torch.zeros(1, len(neurons), dtype=torch.int8),

@@ -46,9 +46,11 @@ and Right go to the neighbour, plus and minus zoom, 0 shows all, Ctrl+F searches
 in the Layers table or in the heatmap is marked in the other two. Each run keeps its own.</p>
 <h2>Words</h2>
 <p><b>Verified</b>: no input of the box violates the property. <b>Violated</b>: a counterexample was found and
-replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method, in the end Complete. <b>Margin</b>: the smallest
-proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin. <b>Domain</b>: a part of the input box, or of
-it the inputs that put certain neurons on certain sides of their kinks. <b>Rank</b>: one process of a run. <b>Significant bits</b>: −log2 of a value's noise, divided by the value. <b>Flip</b>: a sample that decides for
+replayed. <b>Unknown</b>: the bounds were too loose to decide; try a tighter method, in the end Complete.
+<b>Margin</b>: the smallest proven distance from violation. <b>Gap</b>: upper minus lower bound on the margin.
+<b>Domain</b>: a part of the input box, or of it the inputs that put certain neurons on certain sides of their kinks.
+<b>Rank</b>: one process of a run. <b>Significant bits</b>: −log2 of a value's noise, divided by the value.
+<b>Flip</b>: a sample that decides for
 another class.</p>
 """
 

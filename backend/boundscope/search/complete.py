@@ -20,9 +20,8 @@ from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 # Boxes of so many free inputs are split themselves: neurons of such networks are many for each input.
 FEW_INPUTS = 12
 SOME_INPUTS = 40  # up to here splitting inputs gets a part of the time, where activations can be split too
-FEW_NEURONS = (
-    256  # parts of a network with no more are cheap: so many that up to SOME_INPUTS are split first, too
-)
+# Parts of a network with no more are cheap: up to SOME_INPUTS of its inputs are split first, too.
+FEW_NEURONS = 256
 FIRST_SHARE = 0.6  # of the time, for the first of two searches
 
 
@@ -54,17 +53,25 @@ def neurons(network: Network) -> int:
 
 
 def plan(branching: Branching, network: Network, cases: Sequence[Case]) -> tuple[Branching, ...]:
-    """The searches to run, in order."""
-    if branching is not Branching.AUTO:
-        return (branching,)
+    """The searches to run, in order. Inputs come after activations in any case: they split whatever operator is loose
+    where every neuron is held."""
+    if branching is Branching.INPUT:
+        return (Branching.INPUT,)
+    if branching is Branching.ACTIVATION:
+        return (Branching.ACTIVATION, Branching.INPUT)
     most = max((free_inputs(case) for case in cases), default=0)
     if not splits_activations(network) or len(cases) > 1:
         return (Branching.INPUT,)
     if most <= FEW_INPUTS or (most <= SOME_INPUTS and neurons(network) <= FEW_NEURONS):
         return (Branching.INPUT, Branching.ACTIVATION)
-    if most <= SOME_INPUTS:
-        return (Branching.ACTIVATION, Branching.INPUT)
-    return (Branching.ACTIVATION,)
+    return (Branching.ACTIVATION, Branching.INPUT)
+
+
+def share_of_first(branching: Branching, cases: Sequence[Case]) -> float:
+    """Of the time, for the first search of a plan that begins with activations: a part where inputs are not too many to
+    be split, all of it elsewhere."""
+    most = max((free_inputs(case) for case in cases), default=0)
+    return FIRST_SHARE if branching is Branching.AUTO and most <= SOME_INPUTS else 1.0
 
 
 Search = Callable[[SearchTask], SearchOutcome]

@@ -22,7 +22,7 @@ from boundscope.protocol import (
     VerifyJob,
 )
 from boundscope.search.checkpoint import ClauseState, SearchState
-from boundscope.search.complete import FIRST_SHARE, Search, plan, run_searches
+from boundscope.search.complete import Search, plan, run_searches, share_of_first
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker.checkpoints import JobCheckpoint
@@ -103,7 +103,9 @@ class CompleteSearch:
             for number in range(first, len(self.order))
         ]
         # Boxes of few inputs are split to the end; activations follow where that is stuck.
-        share = 1.0 if self.order[first] is Branching.INPUT else FIRST_SHARE
+        share = 1.0
+        if self.order[first] is Branching.ACTIVATION:
+            share = share_of_first(self._job.branching, self._property.cases)
         try:
             outcome = run_searches(task, searches, share)
             self._keep(outcome.proven, outcome.lower)

@@ -61,6 +61,7 @@ from boundscope.worker.witness import Witnesses
 
 # The first attack is short: most properties that hold are proven in less time than a long one takes.
 FIRST_ATTACK_S, FIRST_ATTACK_SHARE = 1.0, 0.05
+SECOND_ATTACK_S = 1.0  # before branch and bound, which meets counterexamples on its way
 ATTACK_S, ATTACK_SHARE = 5.0, 0.2
 ROOT_SHARE = 0.25  # of the time, for the best bounds without splitting, before branch and bound
 
@@ -289,7 +290,7 @@ class _VerifyRun:
         self._bound(cases, prop, search.steps)
         if not self._all_open(prop):
             return None
-        found = self._attacked(prop, witnesses, ATTACK_S, ATTACK_SHARE, Effort.THOROUGH)
+        found = self._attacked(prop, witnesses, SECOND_ATTACK_S, ATTACK_SHARE, Effort.THOROUGH)
         if found is not None:
             return found
         self.complete = search

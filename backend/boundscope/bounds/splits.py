@@ -88,7 +88,7 @@ class SplitStep:
         tail = rows[:, self.free]
         negative = tail.clamp(max=0)
         positive = tail - negative
-        lower = torch.where(held, piece, values)
+        lower = torch.where(held, piece, values.clamp(0.0, 1.0))  # no other slope is below the function
         upper = torch.where(held, piece, self.upper_slope)
         below = lower * self.x - self.y
         above = torch.where(held, below, self.upper_intercept)

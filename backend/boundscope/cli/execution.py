@@ -70,7 +70,7 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     created_s = time.time()
     line = ProgressLine()
-    with stop_on_signal(line.say) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
+    with stop_on_signal(line.say_at_once) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         recorder.add(-1, StateChanged(state=JobState.RUNNING))
         result = (_one_rank if job.ranks == 1 else _ranks)(job, files, recorder, stop, hold)
@@ -137,7 +137,7 @@ def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | None) -> Outcome
     client = connect(home)
     try:
         line = ProgressLine()
-        with stop_on_signal(line.say) as stop, line:
+        with stop_on_signal(line.say_at_once) as stop, line:
             return _follow(client, job, files, line, stop)
     finally:
         client.close()

@@ -171,7 +171,7 @@ def _run(begin: _Begin) -> tuple[InstancesResult, _Live]:
         print(f"{len(begin.file.done)} of {live.total} instances are in {begin.file.path} already")
     ended = instances_result(Tally())
     if begin.places:
-        with stop_on_signal(line.say) as stop, line:
+        with stop_on_signal(line.say_at_once) as stop, line:
             live.recorder.add(-1, StateChanged(state=JobState.RUNNING))
             if begin.arguments.daemon is None:
                 with suspend_on_signal(line.hide, line.show) as hold:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -49,12 +50,16 @@ class Suspension:
 
     def take(self) -> None:
         """Be suspended, as the shell expects it; comes back after SIGCONT."""
-        self._hide()
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the signal came in the middle of a write, which nothing can enter
+            self._hide()
         mine = signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         signal.pthread_kill(threading.get_ident(), signal.SIGTSTP)
         signal.signal(signal.SIGTSTP, mine)
         self.asked = False
-        self._show()
+        with contextlib.suppress(RuntimeError):
+            self._show()
 
     def handle_stop(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
@@ -80,7 +85,10 @@ def suspend_on_signal(hide: Callable[[], None], show: Callable[[], None]) -> Ite
 
 @contextmanager
 def stop_on_signal(say: Callable[[str], None]) -> Iterator[Stop]:
-    """While inside, the first SIGINT or SIGTERM asks the Stop, the second raises KeyboardInterrupt."""
+    """While inside, the first SIGINT or SIGTERM asks the Stop, the second raises KeyboardInterrupt.
+
+    `say` is called in the signal's handler, and must not write to a stream that somebody may be writing to.
+    """
     stop = Stop()
 
     def handle(number: int, frame: FrameType | None) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 from contextlib import AbstractContextManager
 from types import TracebackType
@@ -68,6 +70,13 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         """A word about the run itself, on a terminal only."""
         if self._display is not None:
             self._say(text)
+
+    def say_at_once(self, text: str) -> None:
+        """The same from a signal handler, which may have come in the middle of a write to the same stream: past its
+        buffer, over the live line, which is drawn again below."""
+        if self._display is not None:
+            with contextlib.suppress(OSError):
+                os.write(sys.stderr.fileno(), f"\r\x1b[2Kboundscope: {text}\n".encode())
 
     def above(self, text: str, style: str = "") -> None:
         """A line of standard output; above the live line where both are on a terminal."""

@@ -17,7 +17,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         old = find_job(client.jobs(), arguments.job)
         line = ProgressLine()
-        with stop_on_signal(line.say) as stop, line:
+        with stop_on_signal(line.say_at_once) as stop, line:
             stop.check()
             new = client.resume(old.id, arguments.timeout)
             line.say(f"goes on with the search of job {old.id}")

@@ -159,7 +159,7 @@ def failed(job: VariabilityJob, reason: str) -> VariabilityResult:
 def run_here(job: VariabilityJob, files: VariabilityFiles) -> VariabilityResult:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     line = ProgressLine()
-    with stop_on_signal(line.say) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
+    with stop_on_signal(line.say_at_once) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         if job.ranks == 1:
             return _one_rank(job, files, recorder, stop, hold)
@@ -195,7 +195,7 @@ def run_on_daemon(job: VariabilityJob, files: VariabilityFiles, home: Path | Non
     client = connect(home)
     try:
         line = ProgressLine()
-        with stop_on_signal(line.say) as stop, line:
+        with stop_on_signal(line.say_at_once) as stop, line:
             sent = _uploaded(client, job, files)
             stop.check()
             info, record = follow(client, client.submit(sent, title_of(job)), line, stop)

@@ -61,7 +61,10 @@ def test_a_page_and_its_tables(tmp_path: Path) -> None:
     )
 
     names = [table.name for table in record.tables()]
-    assert names == ["noise", "decisions", "coverage", "sources", "deployed", "memory", "log"]
+    assert names == [
+        *("noise", "decisions", "coverage", "sources", "deployed"),
+        *("layers", "graph", "memory", "log"),
+    ]
     assert [series[-1].samples for series in record.noise.values()] == [3] * 10
     html = page(record, info, Pictures(()))
     for words in ("measured", "Significant bits of each layer", "What was perturbed", "&lt;net&gt;", "conv2"):

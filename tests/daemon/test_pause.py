@@ -36,6 +36,7 @@ def test_a_job_pauses_is_found_paused_by_another_client_and_goes_on(serve, job_f
     first = daemon.client()
     info = first.submit(job_for(first, behaviours.PATIENT))
     wait_for_event(first, info.id, Progress)
+    wait_for(lambda: job(first, info.id).state is JobState.RUNNING, 10, "the daemon to know")
     assert paused(first, info.id) < 2.0
     first.close()
     client = daemon.client()

@@ -174,7 +174,13 @@ def follow(client: Client, info: JobInfo, line: Follower, stop: Stop) -> tuple[J
             except DaemonError as error:
                 client, info = _again(client, info, recorder, error)
                 opened.callback(client.close)
-        for record in client.events(info.id, after=recorder.record.last_number):
+        try:
+            rest = client.events(info.id, after=recorder.record.last_number)
+        except DaemonError as error:  # the job's end was heard, and then the connection broke
+            client, info = _again(client, info, recorder, error)
+            opened.callback(client.close)
+            rest = client.events(info.id, after=recorder.record.last_number)
+        for record in rest:
             recorder.take(record)
     return info, recorder.record
 

@@ -8,10 +8,8 @@ import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,21 +18,21 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 from onnx import helper
 
-from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.context import BoxContext
 from boundscope.errors import CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
-from boundscope.properties.types import Box, Case, Clause, LinearConstraint
+from boundscope.properties.types import Clause, LinearConstraint
 from boundscope.protocol import Arithmetic, Branching, Counterexample, Method
 from boundscope.search.checkpoint import Checkpoint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
 from boundscope.search.complete import plan
 from boundscope.search.input_split import InputSplit, split_inputs
-from boundscope.search.task import SearchOutcome, SearchTask, Standing
+from boundscope.search.task import SearchOutcome
 from boundscope.sharding.ranks import RankGroup
-from boundscope.sharding.weights import WholeWeights
 from support.models import mlp, save
+from support.searches import Search as TaskSearch
+from support.searches import case
 
 
 def tent(path: Path) -> Path:
@@ -53,70 +51,7 @@ def below(bound: Fraction | float, *, strict: bool = False) -> Clause:
     return Clause((LinearConstraint(np.array([0]), np.array([1.0]), Fraction(bound), strict),))
 
 
-def case(lower: Sequence[float], upper: Sequence[float], *clauses: Clause) -> Case:
-    low, high = np.array(lower, np.float64), np.array(upper, np.float64)
-    return Case(Box(tuple(map(str, lower)), tuple(map(str, upper)), low, high), clauses)
-
-
-class Search:
-    """One search of a network, with a judge that evaluates points itself."""
-
-    def __init__(
-        self,
-        network: Path,
-        cases: Sequence[Case],
-        *,
-        arithmetic: Arithmetic = Arithmetic.REAL,
-        monitor: Monitor | None = None,
-        ranks: RankGroup | None = None,
-        judged: bool = True,
-        **options: Any,
-    ) -> None:
-        self.network = load_network(network)
-        self.monitor = monitor or Monitor(timeout_s=60.0)
-        ledger = MemoryLedger()
-        weights = WholeWeights(self.network.constants, ledger, torch.device("cpu"), torch.float64)
-        self.engine = BoundEngine(
-            self.network, weights, ledger, arithmetic=arithmetic, monitor=self.monitor, ranks=ranks
-        )
-        self.cases, self._judged = tuple(cases), judged
-        self.standings: list[Standing] = []
-        self.task = SearchTask(
-            engine=self.engine,
-            cases=self.cases,
-            open=frozenset((c, k) for c, one in enumerate(cases) for k in range(len(one.clauses))),
-            root=lambda number: self.engine.context(self.cases[number].box, Method.CROWN),
-            judge=self.judge,
-            report=self.standings.append,
-            monitor=self.monitor,
-            ranks=ranks or RankGroup(),
-            **options,
-        )
-
-    def outputs(self, points: NDArray[np.float64]) -> NDArray[np.float64]:
-        (info,) = self.network.inputs
-        found = [
-            self.network.evaluate({info.name: torch.from_numpy(point).reshape(info.shape)})
-            for point in points
-        ]
-        name = self.network.outputs[0].name
-        return np.stack([one[name].flatten().numpy() for one in found])
-
-    def judge(self, number: int, points: NDArray[np.float64]) -> Counterexample | None:
-        box = self.cases[number].box
-        assert bool((points >= box.lower).all())
-        assert bool((points <= box.upper).all())
-        outputs = self.outputs(points)
-        for index, clause in enumerate(self.cases[number].clauses):
-            holds = np.ones(len(points), np.bool_)
-            for one in clause.constraints:
-                left = outputs[:, one.output_indices] @ one.output_coeffs
-                holds &= (left < float(one.bound)) if one.strict else (left <= float(one.bound))
-            if self._judged and holds.any():
-                point = tuple(map(repr, points[holds.argmax()].tolist()))
-                return Counterexample(point, (), number, index, "", None)  # type: ignore[arg-type]
-        return None
-
+class Search(TaskSearch):
     def run(self) -> SearchOutcome:
         return split_inputs(self.task)
 

@@ -19,7 +19,7 @@ from boundscope.protocol import (
 
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN, Method.COMPLETE)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
-SHARDINGS = (Sharding.NONE, Sharding.ROWS)
+SHARDINGS = (Sharding.NONE, Sharding.ROWS, Sharding.FSDP)
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
 
 
@@ -39,7 +39,8 @@ def check(job: VerifyJob) -> None:
     if job.ranks < 1:
         raise UsageError(f"--ranks {job.ranks}: there must be at least one rank")
     if job.ranks > 1 and job.sharding is Sharding.NONE:
-        raise UsageError(f"--ranks {job.ranks} goes with --sharding rows; --sharding none runs on one rank")
+        others = ", ".join(each for each in SHARDINGS if each is not Sharding.NONE)
+        raise UsageError(f"--ranks {job.ranks} needs a --sharding ({others}); --sharding none runs on one rank")
     if job.timeout_s <= 0:
         raise UsageError(f"--timeout {job.timeout_s:g}: the limit must be more than 0 s")
     if job.chunk_rows is not None and (job.chunk_rows < 16 or job.chunk_rows % 16):

@@ -323,8 +323,9 @@ class BoundEngine:
     ) -> Tensor:
         bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
         chunks = [Chunk(first, min(first + size, count)) for first in range(0, count, size)]
-        for first in range(0, len(chunks), self.ranks.size):
-            number = first + self.ranks.rank
+        together = self.ranks.size if self.ranks.splits_rows else 1
+        for first in range(0, len(chunks), together):
+            number = first + (self.ranks.rank if self.ranks.splits_rows else 0)
             mine = chunks[number] if number < len(chunks) else None
             error: BoundscopeError | None = None
             try:
@@ -336,7 +337,7 @@ class BoundEngine:
             except (OutOfMemoryError, DeadlineError, CancelledError) as caught:
                 error = caught
             self.ranks.agree(error)
-            done = chunks[min(first + self.ranks.size, len(chunks)) - 1].stop
+            done = chunks[min(first + together, len(chunks)) - 1].stop
             self.monitor.emit(Progress(stage=stage, done=done, total=count))
         return self.ranks.sum_parts(bounds)
 

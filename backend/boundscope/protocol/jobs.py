@@ -74,9 +74,14 @@ class VerifyJob(Struct, tag="verify"):
     # given either: half of what is free at the start.
     memory_budget_share: float | None = None
     threads_per_rank: int | None = None  # None: cores // ranks
+    # Hosts, as ssh knows them, each of which runs ranks / len(nodes) of the ranks; none: this machine runs all.
+    nodes: tuple[str, ...] = ()
     cross_check: bool = False  # also run auto_LiRPA on every case and compare
     branching: Branching = Branching.AUTO  # of the method complete
     batch: int | None = None  # domains bounded together; None: from the budget
+    # Branch and bound takes batches of a size of the job's alone and prunes between them only, so that runs with
+    # different numbers of ranks do identical work.
+    force_synchronous: bool = False
 
 
 class VariabilityJob(Struct, tag="variability"):

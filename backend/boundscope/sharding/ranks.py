@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import torch.distributed as dist
@@ -19,22 +19,27 @@ class RankGroup:
 
     rank: int = 0
     size: int = 1
+    splits_rows: bool = True  # False: every rank carries all rows, and only the weights are shared out
 
     @classmethod
     def of_process_group(cls) -> RankGroup:
         """The default process group, which must be initialised."""
         return cls(dist.get_rank(), dist.get_world_size())
 
+    def with_all_rows(self) -> RankGroup:
+        """The same ranks, each of which carries every row."""
+        return replace(self, splits_rows=False)
+
     def owns(self, chunk: int) -> bool:
         """Whether this rank carries row chunk number `chunk`: chunks are dealt in turn."""
-        return chunk % self.size == self.rank
+        return not self.splits_rows or chunk % self.size == self.rank
 
     def sum_parts(self, part: Tensor) -> Tensor:
         """Element-wise sum over ranks, in place, of tensors that are zero where another rank fills in.
 
         Every element is non-zero on at most one rank, so the sum is exact and equal on all ranks.
         """
-        if self.size > 1:
+        if self.size > 1 and self.splits_rows:
             dist.all_reduce(part)
         return part
 

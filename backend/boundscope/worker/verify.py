@@ -39,14 +39,13 @@ from boundscope.protocol import (
     Method,
     RankMemory,
     Seconds,
-    Sharding,
     Verdict,
     VerifyJob,
     VerifyResult,
 )
 from boundscope.search.attack import Effort
+from boundscope.sharding.place import place
 from boundscope.sharding.ranks import RankGroup
-from boundscope.sharding.weights import RowShardedWeights, WeightStore, WholeWeights
 from boundscope.worker.checkpoints import JobCheckpoint
 from boundscope.worker.complete import CompleteSearch
 from boundscope.worker.crosscheck import Checker
@@ -324,17 +323,13 @@ class _VerifyRun:
             if torch.cuda.is_available()
             else torch.device("cpu")
         )
-        weights: WeightStore
-        if self.job.sharding is Sharding.ROWS and self.ranks.size > 1:
-            weights = RowShardedWeights(network.constants, self.ledger, device, torch.float64, self.ranks)
-        else:
-            weights = WholeWeights(network.constants, self.ledger, device, torch.float64)
+        placed = place(network, self.job.sharding, self.ledger, device, self.ranks)
         return BoundEngine(
-            network,
-            weights,
+            placed.network,
+            placed.weights,
             self.ledger,
             arithmetic=self.job.arithmetic,
-            ranks=self.ranks,
+            ranks=placed.ranks,
             monitor=self.monitor,
             device=device,
             chunk_rows=self.job.chunk_rows,

@@ -1,0 +1,37 @@
+"""How a sharding places a network on the ranks: what each holds of the weights, and which rows it carries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from boundscope.network.graph import Network
+from boundscope.protocol import Sharding
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.weights import Ledger, RowShardedWeights, WeightStore, WholeWeights
+
+
+@dataclass(frozen=True)
+class Placed:
+    """What this rank bounds.
+
+    Attributes:
+        network: the network, or this rank's part of it where layers are split.
+        weights: where its constants lie.
+        ranks: the ranks, and whether they divide rows among them.
+    """
+
+    network: Network
+    weights: WeightStore
+    ranks: RankGroup
+
+
+def place(
+    network: Network, sharding: Sharding, ledger: Ledger, device: torch.device, ranks: RankGroup
+) -> Placed:
+    """Place a network on the ranks; all of them call together."""
+    if ranks.size == 1 or sharding is Sharding.NONE:
+        return Placed(network, WholeWeights(network.constants, ledger, device, torch.float64), ranks)
+    weights = RowShardedWeights(network.constants, ledger, device, torch.float64, ranks)
+    return Placed(network, weights, ranks.with_all_rows() if sharding is Sharding.FSDP else ranks)

@@ -107,6 +107,7 @@ def build() -> argparse.ArgumentParser:
     _add_export(
         _command(commands, "export", "write what a job of the daemon found to files", "jobs", "run_export")
     )
+    _add_compare(_command(commands, "compare", "put two to eight jobs of the daemon side by side", "compare"))
     _add_daemon(_command(commands, "daemon", "start, stop or look at the daemon", "daemon"))
     _add_doctor(_command(commands, "doctor", "say what is missing on this machine, and the remedy", "doctor"))
     return parser
@@ -485,6 +486,25 @@ def _add_export(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--all", metavar="DIR", type=Path, help="HTML page, pictures, CSV and JSON")
     what.add_argument("--csv", metavar="DIR", type=Path, help="one CSV a table")
     what.add_argument("--json", metavar="FILE", help="the result as one JSON object; - for standard output")
+    _add_home(parser)
+
+
+def _add_compare(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "jobs",
+        metavar="JOB",
+        nargs="+",
+        help="jobs' ids, the starts of such, or `last`; ratios and differences are to the first",
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
+        "--csv",
+        metavar="FILE",
+        help="the table of differences, and beside it those of layers and noise; - for standard output",
+    )
+    what.add_argument(
+        "--json", metavar="FILE", nargs="?", const="-", help="one JSON object; standard output without FILE"
+    )
     _add_home(parser)
 
 

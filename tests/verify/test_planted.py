@@ -43,8 +43,6 @@ WHOLE = os.environ.get("BOUNDSCOPE_PLANTED") == "all"
 LIMIT_S = 30.0
 TOUCHING_LIMIT_S = 2.0  # floating point may never see that there is an answer
 FLOAT32_LIMIT_S = 4.0  # nor that a margin is larger than what float32 rounds
-# LeakyRelu has no pieces that a domain can be held to yet, and boxes near this one's threshold are too many.
-OPEN_STILL = frozenset({132})
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,7 @@ class Way:
     def limit_s(self, one: Planted) -> float:
         if self.arithmetic is Arithmetic.FLOAT32:
             return FLOAT32_LIMIT_S
-        return TOUCHING_LIMIT_S if one.answer is Answer.TOUCHES or one.seed in OPEN_STILL else LIMIT_S
+        return TOUCHING_LIMIT_S if one.answer is Answer.TOUCHES else LIMIT_S
 
 
 INCOMPLETE = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN)
@@ -137,7 +135,7 @@ def fault(
         allowed |= {Verdict.VIOLATED, Verdict.UNKNOWN, Verdict.TIMEOUT}
     elif way.method is not Method.COMPLETE:
         allowed.add(Verdict.UNKNOWN)
-    elif one.answer is Answer.TOUCHES or one.seed in OPEN_STILL:
+    elif one.answer is Answer.TOUCHES:
         allowed |= {Verdict.UNKNOWN, Verdict.TIMEOUT}
     said = f"{one}: {verdict}, {reason}"
     if verdict not in allowed:

@@ -2,7 +2,8 @@
 
 An ArgMax is decided by the differences of what it compares: bounds of two elements one by one forget what the elements
 have in common; the bound of their difference does not. A Softmax in between is left out, for it keeps the order. A
-product of x and sigmoid(x) becomes one function of x.
+product of x and sigmoid(x) becomes one function of x. A LeakyRelu becomes a sum of its input and a Relu, whose pieces
+branch and bound can hold.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 
+import numpy as np
 import torch
 
 from boundscope.network.graph import Network, Node, TensorInfo
-from boundscope.network.operators.activation import LogSoftmax, Sigmoid, Softmax
+from boundscope.network.operators.activation import LeakyRelu, LogSoftmax, PRelu, Relu, Sigmoid, Softmax
 from boundscope.network.operators.arithmetic import Mul
-from boundscope.network.operators.fused import Silu
+from boundscope.network.operators.fused import LeakySum, Silu
 from boundscope.network.operators.movement import Gather, Slice
 from boundscope.network.operators.order import ArgMaxOfDifferences, Differences
 from boundscope.network.operators.reduction import ArgMax
@@ -37,6 +39,8 @@ def lowered(network: Network) -> Network:
     for node in network.nodes:
         if isinstance(node.op, ArgMax):
             nodes += _decided_by_differences(network, node, tensors)
+        elif isinstance(node.op, LeakyRelu | PRelu):
+            nodes += _as_leaky_sum(network, node, tensors)
         else:
             nodes.append(_as_silu(network, node) or node)
     if nodes == list(network.nodes):
@@ -55,6 +59,24 @@ def _as_silu(network: Network, node: Node) -> Node | None:
         if producer is not None and isinstance(producer.op, Sigmoid) and producer.inputs == (x,):
             return Node(node.name, Silu(), (x,), node.outputs)
     return None
+
+
+def _as_leaky_sum(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> list[Node]:
+    """A rectifier with a constant left slope in 0 … 1 as a Relu and a sum, whose lines are the same. With other slopes
+    the parts of the sum go against each other, and a pass that takes them one by one is looser."""
+    x, *slope = node.inputs
+    if any(name not in network.constants for name in slope) or x in network.constants:
+        return [node]
+    values = network.constants[slope[0]] if slope else np.array(getattr(node.op, "alpha", math.nan))
+    if not bool(((values >= 0) & (values <= 1)).all()):
+        return [node]
+    rectified = f"{node.outputs[0]} (rectified)"
+    tensors[rectified] = TensorInfo(rectified, tensors[x].shape, tensors[x].dtype)
+    alpha = node.op.alpha if isinstance(node.op, LeakyRelu) else None
+    return [
+        Node(f"{node.name} (rectified)", Relu(), (x,), (rectified,)),
+        Node(node.name, LeakySum(alpha), (x, rectified, *slope), node.outputs),
+    ]
 
 
 def _decided_by_differences(network: Network, node: Node, tensors: dict[str, TensorInfo]) -> list[Node]:

@@ -67,11 +67,11 @@ def plan(branching: Branching, network: Network, cases: Sequence[Case]) -> tuple
     return (Branching.ACTIVATION, Branching.INPUT)
 
 
-def share_of_first(branching: Branching, cases: Sequence[Case]) -> float:
-    """Of the time, for the first search of a plan that begins with activations: a part where inputs are not too many to
-    be split, all of it elsewhere."""
+def share_of_first(cases: Sequence[Case]) -> float:
+    """Of the time, for the first of two searches: a part where inputs are few enough for the other order to win, all of
+    it elsewhere."""
     most = max((free_inputs(case) for case in cases), default=0)
-    return FIRST_SHARE if branching is Branching.AUTO and most <= SOME_INPUTS else 1.0
+    return FIRST_SHARE if most <= SOME_INPUTS else 1.0
 
 
 Search = Callable[[SearchTask], SearchOutcome]

@@ -105,7 +105,7 @@ class CompleteSearch:
         # Boxes of few inputs are split to the end; activations follow where that is stuck.
         share = 1.0
         if self.order[first] is Branching.ACTIVATION:
-            share = share_of_first(self._job.branching, self._property.cases)
+            share = share_of_first(self._property.cases)
         try:
             outcome = run_searches(task, searches, share)
             self._keep(outcome.proven, outcome.lower)

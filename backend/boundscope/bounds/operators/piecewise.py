@@ -17,9 +17,10 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, bounds
-from boundscope.bounds.operators.relaxation import Lines, Relaxation
+from boundscope.bounds.operators.relaxation import Lines, Parts, Relaxation
 from boundscope.network.graph import Operator
 from boundscope.network.operators.activation import Abs, Clip, HardSigmoid, LeakyRelu, PRelu
+from boundscope.network.operators.fused import LeakySum
 
 Op = TypeVar("Op", bound=Operator)
 
@@ -200,6 +201,38 @@ class PReluRule(_TwoSlopesRule[PRelu]):
         slope = view.constant(1)
         assert slope is not None
         return slope.to(view.interval(0).lower.dtype)
+
+
+@bounds(LeakySum)
+class LeakySumRule(Rule[LeakySum]):
+    """slope·x + (1 − slope)·max(x, 0), slope in 0 … 1. Its interval is that of the one function of x, which rises."""
+
+    def _slope(self, view: NodeView[LeakySum]) -> Tensor:
+        return view.op.left_slope(view.constants).to(view.interval(0).lower)
+
+    def interval(self, view: NodeView[LeakySum]) -> tuple[Interval, ...]:
+        x, slope = view.interval(0), self._slope(view)
+        lower, upper = (torch.where(end >= 0, end, end * slope) for end in (x.lower, x.upper))
+        return (Interval(lower, upper),)
+
+    def backward_terms(self, view: NodeView[LeakySum]) -> int:
+        return 3  # 1 − slope, too, is rounded
+
+    def magnitude(self, view: NodeView[LeakySum]) -> tuple[Tensor, ...]:
+        slope = self._slope(view)
+        parts = view.interval(0).magnitude * slope.abs() + view.interval(1).magnitude * (1.0 - slope).abs()
+        return (parts,)
+
+    def constant_error(self, view: NodeView[LeakySum]) -> Tensor | None:
+        return None if view.constant(2) is None else self._slope(view) * view.interval(0).magnitude
+
+    def backward(self, view: NodeView[LeakySum], rows: tuple[Tensor | None, ...]) -> Parts:
+        (coefficients,) = rows
+        assert coefficients is not None
+        slope = self._slope(view)
+        weights = (slope.to(coefficients.dtype), (1.0 - slope).to(coefficients.dtype))
+        parts: list[Tensor | None] = [coefficients * weight for weight in weights]
+        return (*parts, *([None] * (len(view.inputs) - 2)))
 
 
 @bounds(Clip)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import signal
 import sys
 import traceback
@@ -64,6 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.excepthook = _Reporter(window)
     window.show()
     window.begin(tuple(options.paths), options.run)
+    settle()
     status = app.exec()
     sys.excepthook = sys.__excepthook__
     return status
@@ -79,6 +81,15 @@ def build_window(options: argparse.Namespace, kept: settings_store.Settings, not
     window = MainWindow(link, kept, note, options.theme)
     window.setWindowIcon(icons.application_icon())
     return window
+
+
+def settle() -> None:
+    """Take what is there for good (modules, widgets) out of what the garbage collector looks through.
+
+    It stops the window while it looks: 65 ms for all that is imported, many times a minute during a busy run.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _end_on_signals(window: MainWindow) -> None:

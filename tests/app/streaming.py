@@ -1,0 +1,122 @@
+"""How long a window's event loop stalls: the watch, and a real daemon whose runs stream a thousand events a second.
+
+`python -m app.streaming --home DIR` is that daemon: all of it is the real thing but what a verify job does.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+from PySide6.QtCore import QObject, Qt, QTimer
+
+from app.window_support import APP_PATHS, EXAMPLES, ROOT
+from boundscope.client import Client, connection_path, read_connection_file
+from boundscope.daemon.__main__ import main as serve
+from boundscope.daemon.jobspec import KINDS, Kind
+from boundscope.protocol import JobInfo, PropertyFile, VerifyJob
+
+STREAM = Kind("app.streaming_job", "")
+
+
+@dataclass(order=True)
+class Stall:
+    """Milliseconds from one beat of the loop to the next: `own_ms` this process computed, the rest it waited for a
+    processor; `doing` says what the window was asked for then.
+    """
+
+    own_ms: float
+    wall_ms: float = field(compare=False)
+    doing: str = field(compare=False)
+
+
+class StallWatch(QObject):
+    """Beats every millisecond in the thread that it is made in; keeps every gap of more than `least_ms`."""
+
+    def __init__(self, least_ms: float = 10.0) -> None:
+        super().__init__()
+        self.stalls: list[Stall] = []
+        self.beats = 0
+        self.doing = ""
+        self.collecting_ms: list[float] = []
+        self._collect_s = 0.0
+        self._least_ms = least_ms
+        self._wall_s, self._own_s = time.perf_counter(), time.process_time()
+        self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer, interval=1)
+        self._timer.timeout.connect(self._beat)
+
+    def start(self) -> None:
+        self._wall_s, self._own_s = time.perf_counter(), time.process_time()
+        self._timer.start()
+        if self._collected not in gc.callbacks:
+            gc.callbacks.append(self._collected)
+
+    def stop(self) -> None:
+        self._timer.stop()
+        if self._collected in gc.callbacks:
+            gc.callbacks.remove(self._collected)
+
+    def _collected(self, phase: str, _info: dict[str, int]) -> None:
+        """Python's garbage collector stops every thread: what it took is a part of the stalls."""
+        now_s = time.perf_counter()
+        if phase == "stop":
+            self.collecting_ms.append(1000 * (now_s - self._collect_s))
+        self._collect_s = now_s
+
+    def _beat(self) -> None:
+        wall_s, own_s = time.perf_counter(), time.process_time()
+        gap_ms = 1000 * (wall_s - self._wall_s)
+        self.beats += 1
+        if gap_ms > self._least_ms:
+            own_ms = min(gap_ms, 1000 * (own_s - self._own_s))
+            self.stalls.append(Stall(own_ms, gap_ms, self.doing))
+        self._wall_s, self._own_s = wall_s, own_s
+
+    @property
+    def worst(self) -> Stall:
+        return max(self.stalls, default=Stall(0.0, 0.0, ""))
+
+    @property
+    def worst_wall(self) -> Stall:
+        return max(self.stalls, key=lambda stall: stall.wall_ms, default=Stall(0.0, 0.0, ""))
+
+
+@contextmanager
+def streaming_daemon(home: Path) -> Iterator[Client]:
+    """A client of a streaming daemon of its own, which ends with the context."""
+    paths = os.pathsep.join((APP_PATHS, str(ROOT / "tests")))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "app.streaming", "--home", str(home), "--no-spare"],
+        env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        deadline = time.monotonic() + 30
+        while not connection_path(home).exists() and process.poll() is None:
+            assert time.monotonic() < deadline, "the daemon did not start"
+            time.sleep(0.02)
+        with Client.connect(read_connection_file(connection_path(home)), timeout_s=20) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def submit_stream(client: Client, seconds: float, nodes: int) -> JobInfo:
+    """Start a run that streams for so long."""
+    network = client.upload(EXAMPLES / "networks" / "digits_mlp.onnx")
+    source = client.upload(EXAMPLES / "digits-robust" / "property.vnnlib")
+    job = VerifyJob(network=network, property=PropertyFile(file=source), timeout_s=seconds, seed=nodes)
+    return client.submit(msgspec.structs.replace(job, ranks=1), "stream")
+
+
+if __name__ == "__main__":
+    sys.exit(serve(sys.argv[1:], kinds={**KINDS, "verify": STREAM}))

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import msgspec
 import psutil
 
 from boundscope import client
@@ -27,7 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _start(home: Path, arguments: argparse.Namespace) -> int:
     connection = client.ensure_local_daemon(home, spare=not arguments.no_spare)
-    print(_where(connection, home))
+    print(msgspec.json.encode(connection).decode() if arguments.connection else _where(connection, home))
     return 0
 
 

@@ -34,7 +34,7 @@ from boundscope.threads import core_count, thread_variables
 from boundscope.worker.files import JobFiles
 
 if TYPE_CHECKING:
-    from boundscope.client import Client
+    from boundscope.client import Client, RemoteHost
 
 
 class Follower(Protocol):
@@ -120,10 +120,13 @@ def _ranks(job: VerifyJob, files: JobFiles, recorder: Recorder, stop: Stop, hold
 # ---------------------------------------------------------------- on a daemon
 
 
-def connect(home: Path | None, *, start: bool = True) -> Client:
-    """A client of the daemon of this home (None: the user's), started where it does not run and `start`."""
+def connect(home: Path | RemoteHost | None, *, start: bool = True) -> Client:
+    """A client of the daemon of this home (None: the user's), started where it does not run and `start`; or of the
+    daemon of another host, through ssh."""
     from boundscope import client
 
+    if isinstance(home, client.RemoteHost):
+        return client.connect_remote(home)
     place = client.home_path() if home is None else home.absolute()
     if start:
         connection = client.ensure_local_daemon(place)
@@ -132,7 +135,7 @@ def connect(home: Path | None, *, start: bool = True) -> Client:
     return client.Client.connect(connection)
 
 
-def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | None) -> Outcome:
+def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | RemoteHost | None) -> Outcome:
     """Upload what the daemon lacks, submit, follow to the end; Ctrl+C cancels the job there."""
     client = connect(home)
     try:

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from boundscope import __version__, capabilities
 from boundscope.cli.output import complain, read_size
-from boundscope.errors import UsageError
+from boundscope.errors import DaemonError, UsageError
 from boundscope.protocol import (
     EXIT_USAGE,
     Arithmetic,
@@ -27,6 +27,9 @@ from boundscope.protocol import (
     Sharding,
     SourceSearch,
 )
+
+if TYPE_CHECKING:
+    from boundscope.client import RemoteHost
 
 _DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 
@@ -424,15 +427,38 @@ def _add_daemon_choice(group: argparse._ArgumentGroup, help: str) -> None:
     group.add_argument(
         "--daemon", metavar="HOME", nargs="?", type=Path, const=Path(), help=f"{help}; HOME is its folder"
     )
+    _add_host(group, "daemon", "send it to the daemon of another host, through ssh")
 
 
-def _add_home(parser: argparse.ArgumentParser) -> None:
+def _add_home(parser: argparse.ArgumentParser, *, remote: bool = True) -> None:
     parser.add_argument(
         "--home",
         metavar="HOME",
         type=Path,
         help="the daemon's folder (default: $BOUNDSCOPE_HOME, or the user's)",
     )
+    if remote:
+        _add_host(parser, "home", "ask the daemon of another host, through ssh")
+
+
+def _add_host(group: argparse._ActionsContainer, dest: str, help: str) -> None:
+    """--host stands where the daemon's folder would: it is the same choice of a daemon."""
+    group.add_argument(
+        "--host",
+        metavar="HOST[:HOME]",
+        dest=dest,
+        type=_host,
+        help=f"{help}; HOST as ssh knows it, HOME the daemon's folder there",
+    )
+
+
+def _host(text: str) -> RemoteHost:
+    from boundscope.client import read_host
+
+    try:
+        return read_host(text)
+    except DaemonError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_example(parser: argparse.ArgumentParser) -> None:
@@ -450,7 +476,7 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--example", metavar="NAME", help="open an example; see `boundscope example --list`")
     parser.add_argument("--run", dest="run_now", action="store_true", help="run it at once")
-    _add_home(parser)
+    _add_home(parser, remote=False)
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:
@@ -520,9 +546,14 @@ def _add_daemon(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="start or run it without a process that stands by for the next job; less memory, slower starts",
     )
-    _add_home(parser)
+    parser.add_argument(
+        "--connection",
+        action="store_true",
+        help="start: print how to reach it, keys included, as one line of JSON (what --host reads through ssh)",
+    )
+    _add_home(parser, remote=False)
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
-    _add_home(parser)
+    _add_home(parser, remote=False)

@@ -86,7 +86,7 @@ def check_options(arguments: argparse.Namespace) -> None:
     check_ball(arguments)
     if arguments.ball is None and arguments.property is None:
         daemon = arguments.daemon
-        if daemon is not None and daemon.is_file():
+        if isinstance(daemon, Path) and daemon.is_file():
             raise UsageError(f"--daemon took {daemon} for its folder; write --daemon after NET and PROPERTY")
         raise UsageError("give PROPERTY, a VNN-LIB file, or --ball CENTER --epsilon E --label K")
     if arguments.threads is not None and arguments.threads < 1:

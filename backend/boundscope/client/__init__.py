@@ -13,5 +13,15 @@ to go on connects a new Client and asks for `events(job_id, after=last number se
 from boundscope.client.connection import connection_path, home_path, read_connection_file
 from boundscope.client.link import Client
 from boundscope.client.local import ensure_local_daemon
+from boundscope.client.remote import RemoteHost, connect_remote, read_host
 
-__all__ = ["Client", "connection_path", "ensure_local_daemon", "home_path", "read_connection_file"]
+__all__ = [
+    "Client",
+    "RemoteHost",
+    "connect_remote",
+    "connection_path",
+    "ensure_local_daemon",
+    "home_path",
+    "read_connection_file",
+    "read_host",
+]

@@ -80,6 +80,7 @@ class Client:
         self._trouble: str | None = None
         self._next_id = 1
         self._closed = False
+        self._closers: list[Callable[[], object]] = []
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.DEALER)
         for option, value in (
@@ -319,6 +320,10 @@ class Client:
         """ZeroMQ's edge-triggered descriptor: after it becomes readable, `poll(0)` until that gives []."""
         return int(self._socket.getsockopt(zmq.FD))
 
+    def when_closed(self, work: Callable[[], object]) -> None:
+        """Have this done once the connection has been closed."""
+        self._closers.append(work)
+
     def close(self) -> None:
         if self._closed:
             return
@@ -327,6 +332,8 @@ class Client:
         self._monitor.close()
         self._socket.close()
         self._context.term()
+        for work in self._closers:
+            work()
 
     def __enter__(self) -> Self:
         return self

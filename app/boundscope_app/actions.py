@@ -61,6 +61,14 @@ ACTIONS: tuple[Action, ...] = (
         "Ctrl+Shift+C",
     ),
     Action(
+        "file.connect",
+        "File",
+        "Connect to…",
+        "Choose the host whose daemon runs the jobs, or write down another",
+        "Ctrl+Shift+H",
+        separator_before=True,
+    ),
+    Action(
         "file.quit",
         "File",
         "Quit",

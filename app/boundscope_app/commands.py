@@ -26,6 +26,7 @@ class Commands:
 
     def __init__(self, window: MainWindow) -> None:
         self._window = window
+        self._exporter: export.Exporter | None = None
 
     def open(self) -> None:
         names, _ = QFileDialog.getOpenFileNames(
@@ -89,15 +90,46 @@ class Commands:
             self._window, "Export into a folder", self._window.settings.last_folder
         )
         if name:
-            self.export_to(Path(name) / f"{file_stem(info)}_{info.id[:8]}")
+            self.begin_export(Path(name) / f"{file_stem(info)}_{info.id[:8]}")
+
+    def begin_export(self, folder: Path) -> None:
+        """Write all plots and tables of the selected run while the window goes on, with progress and Cancel."""
+        window = self._window
+        if self._exporter is not None:
+            window.tell("info", "An export is under way; it is shown below.")
+            return
+        exporter = self._exporter = export.Exporter(window.tabs.views, folder, window)
+        name = f"Export to {folder.name}"
+
+        def show(progress: export.ExportProgress) -> None:
+            window.work.show_work(name, progress.name, progress.done, progress.total, progress.eta_s, exporter.cancel)
+
+        def end(exported: export.Exported) -> None:
+            self._exporter = None
+            window.work.end_work(name)
+            self._tell_exported(exported, folder)
+            exporter.deleteLater()
+
+        exporter.progressed.connect(show)
+        exporter.finished.connect(end)
+        exporter.start()
+
+    def end_export(self) -> None:
+        """The window closes."""
+        if self._exporter is not None:
+            self._exporter.abandon()
+            self._exporter = None
 
     def export_to(self, folder: Path) -> None:
-        """Write all plots and tables of the selected run, and say where they are."""
+        """The same, before returning: for whoever scripts the window."""
         QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)
         try:
             exported = export.export_all(self._window.tabs.views, folder)
         finally:
             QApplication.restoreOverrideCursor()
+        self._tell_exported(exported, folder)
+
+    def _tell_exported(self, exported: export.Exported, folder: Path) -> None:
         if exported.problems:
             self._window.tell("error", "\n".join(exported.problems))
         if exported.files:

@@ -1,14 +1,23 @@
-"""Writes every plot and table of a run into a folder."""
+"""Writes every plot and table of a run into a folder: all at once, or piece by piece while the window lives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
+
 from boundscope.errors import BoundscopeError
+from boundscope.records import Table
+from boundscope_app import theme as themes
 from boundscope_app.views.base import View
+from boundscope_app.views.page import page_image, save_image
+
+WIDTH_PX = 1600
 
 
 @dataclass(frozen=True)
@@ -19,34 +28,61 @@ class Exported:
     problems: tuple[str, ...]
 
 
-def export_all(views: Iterable[View], folder: Path, *, width_px: int = 1600) -> Exported:
-    """PNG, SVG and CSV of every view that has data. One that fails leaves the others."""
-    written: list[Path] = []
-    problems: list[str] = []
+@dataclass(frozen=True)
+class Piece:
+    """One file. `prepare` draws or gathers, in the window's thread; what it returns writes, in any thread."""
 
-    def attempt(write: Callable[[], object], *paths: Path) -> None:
-        try:
-            write()
-        except (BoundscopeError, OSError) as error:
-            problems.append(str(error))
-        else:
-            written.extend(paths)
+    path: Path
+    prepare: Callable[[], Callable[[], object]]
 
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        return Exported((), (f"The folder {folder} cannot be made: {error.strerror}",))
+
+@dataclass(frozen=True)
+class ExportProgress:
+    """`name` is the file under way; `eta_s` None until there is something to reckon from."""
+
+    name: str
+    done: int
+    total: int
+    eta_s: float | None = None
+
+
+def pieces(views: Iterable[View], folder: Path, width_px: int = WIDTH_PX) -> tuple[Piece, ...]:
+    """PNG, SVG and CSV of every view that has data, the verdict as PDF and HTML; each name once."""
+    found: dict[Path, Piece] = {}
     for view in views:
         if view.record is None or not view.has_data(view.record):
             continue
         view.refresh()
         png, svg = folder / f"{view.view_id}.png", folder / f"{view.view_id}.svg"
-        attempt(partial(view.export_png, png, width_px=width_px), png)
-        attempt(partial(view.export_svg, svg, width_px=width_px), svg)
+        found.setdefault(png, Piece(png, partial(_draw_png, view, png, width_px)))
+        found.setdefault(svg, Piece(svg, partial(_draw_svg, view, svg, width_px)))
+        for name, write in view.further_files():
+            found.setdefault(
+                folder / name, Piece(folder / name, partial(_write_further, write, folder / name))
+            )
         for table in view.tables():
             csv = folder / f"{table.name}.csv"
-            attempt(partial(_write_text, csv, table.to_csv()), csv)
-    return Exported(tuple(dict.fromkeys(written)), tuple(problems))
+            found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
+    return tuple(found.values())
+
+
+def _draw_png(view: View, path: Path, width_px: int) -> Callable[[], object]:
+    image = page_image(view.page(width_px, None, themes.current(), 1.0), 1.0)
+    return lambda: save_image(image, path)
+
+
+def _draw_svg(view: View, path: Path, width_px: int) -> Callable[[], object]:
+    view.export_svg(path, width_px=width_px)  # Qt's generator writes while it draws
+    return lambda: None
+
+
+def _write_further(write: Callable[[Path], None], path: Path) -> Callable[[], object]:
+    write(path)
+    return lambda: None
+
+
+def _gather(path: Path, table: Table) -> Callable[[], object]:
+    return lambda: _write_text(path, table.to_csv())
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -54,3 +90,112 @@ def _write_text(path: Path, text: str) -> None:
         path.write_text(text, encoding="utf-8", newline="")
     except OSError as error:
         raise BoundscopeError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _make_folder(folder: Path) -> str:
+    """ "" or a sentence that says why there is none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        return f"The folder {folder} cannot be made: {error.strerror}"
+    return ""
+
+
+def export_all(views: Iterable[View], folder: Path, *, width_px: int = WIDTH_PX) -> Exported:
+    """Write everything before returning. A file that fails leaves the others."""
+    if problem := _make_folder(folder):
+        return Exported((), (problem,))
+    written: list[Path] = []
+    problems: list[str] = []
+    for piece in pieces(views, folder, width_px):
+        try:
+            piece.prepare()()
+        except (BoundscopeError, OSError) as error:
+            problems.append(str(error))
+        else:
+            written.append(piece.path)
+    return Exported(tuple(written), tuple(problems))
+
+
+class Exporter(QObject):
+    """The same, one file after the other with the window alive between them; writing happens in a thread beside.
+
+    `progressed` (ExportProgress) before each file, `finished` (Exported) at the end, also after `cancel`.
+    """
+
+    progressed = Signal(object)
+    finished = Signal(object)
+    _written = Signal(object)  # Future; arrives in the window's thread
+
+    def __init__(self, views: Iterable[View], folder: Path, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._views = tuple(views)
+        self._folder = folder
+        self._files: list[Path] = []
+        self._problems: list[str] = []
+        self._left: Iterator[Piece] = iter(())
+        self._total = 0
+        self._done = 0
+        self._cancelled = False
+        self._now: Piece | None = None
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="boundscope-export")
+        self._written.connect(self._piece_written, Qt.ConnectionType.QueuedConnection)
+        self._next = QTimer(self, singleShot=True, interval=0)
+        self._next.timeout.connect(self._go_on)
+        self._begin_s = 0.0
+
+    def start(self) -> None:
+        if problem := _make_folder(self._folder):
+            self._problems.append(problem)
+            self._end()
+            return
+        found = pieces(self._views, self._folder)
+        self._left, self._total = iter(found), len(found)
+        self._begin_s = time.monotonic()
+        self._next.start()
+
+    def cancel(self) -> None:
+        """End after the file under way; what was written stays."""
+        self._cancelled = True
+
+    def abandon(self) -> None:
+        """End for good, with the file under way written: the window closes. Nothing is told any more."""
+        self._next.stop()
+        self._written.disconnect(self._piece_written)
+        self._writer.shutdown(wait=True, cancel_futures=True)
+
+    def _go_on(self) -> None:
+        self._now = None if self._cancelled else next(self._left, None)
+        if self._now is None:
+            self._end()
+            return
+        spent_s = time.monotonic() - self._begin_s
+        eta_s = spent_s / self._done * (self._total - self._done) if self._done else None
+        self.progressed.emit(ExportProgress(self._now.path.name, self._done, self._total, eta_s))
+        try:
+            write = self._now.prepare()
+        except (BoundscopeError, OSError) as error:
+            self._problems.append(str(error))
+            self._done += 1
+            self._next.start()
+            return
+        self._writer.submit(write).add_done_callback(self._written.emit)
+
+    def _piece_written(self, written: Future[object]) -> None:
+        assert self._now is not None
+        error = written.exception()
+        if error is None:
+            self._files.append(self._now.path)
+        elif isinstance(error, BoundscopeError | OSError):
+            self._problems.append(str(error))
+        else:
+            raise error
+        self._done += 1
+        self._next.start()
+
+    def _end(self) -> None:
+        self._writer.shutdown(wait=True)
+        if self._cancelled:
+            left = self._total - self._done
+            self._problems.append(f"Cancelled: {left} of {self._total} files were not written.")
+        self.finished.emit(Exported(tuple(self._files), tuple(self._problems)))

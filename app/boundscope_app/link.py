@@ -13,7 +13,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, QThread, Signal
 
-from boundscope.client import Client, ensure_local_daemon, read_connection_file
+from boundscope.client import Client, RemoteHost, connect_remote, ensure_local_daemon, read_connection_file
 from boundscope.errors import BoundscopeError, DaemonError
 from boundscope.protocol import ConnectionFile, EventBatch, FileRef, JobChanged, Unsubscribe
 from boundscope.records import JobRecord
@@ -43,11 +43,15 @@ class StoppedError(BoundscopeError):
     """The window closes while the thread is busy; ends what it does."""
 
 
+class SwitchedError(StoppedError):
+    """The window goes to another daemon while the thread is busy with this one."""
+
+
 class Link(QThread):
     """Connects, reconnects with growing pauses, and resumes every watched job from its last number.
 
-    `send` may be called from any thread; everything else happens in this one. Without a connection file a
-    local daemon is started in `home` when none runs.
+    `send` and `switch` may be called from any thread; everything else happens in this one. Without a connection
+    file a local daemon is started in `home` when none runs; with a host, one there, through ssh.
     """
 
     state_changed = Signal(object)  # LinkState
@@ -62,13 +66,20 @@ class Link(QThread):
     uploading = Signal(object)  # Upload
 
     def __init__(
-        self, home: Path | None = None, connection: Path | None = None, parent: QObject | None = None
+        self,
+        home: Path | None = None,
+        connection: Path | None = None,
+        parent: QObject | None = None,
+        host: RemoteHost | None = None,
     ) -> None:
         super().__init__(parent)
         self.setObjectName("boundscope-link")
         self._home = home
         self._connection = connection
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._place = (0, host)  # with a number that every switch raises
+        self._serving = 0  # that of the daemon that commands go to now
+        self._kept: Command | None = None  # taken from the queue, and meant for the next daemon
+        self._commands: queue.SimpleQueue[tuple[int, Command]] = queue.SimpleQueue()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -84,8 +95,21 @@ class Link(QThread):
     def send(self, command: Command) -> None:
         """Queue a command; it is carried out as soon as there is a connection, and not after `stop`."""
         if not self._stopping:
-            self._commands.put(command)
+            self._commands.put((self._place[0], command))
             self._wake()
+
+    def switch(self, host: RemoteHost | None) -> None:
+        """Leave the daemon and go to that of another host (None: the local one). From the window's thread.
+
+        What was asked before and is not yet done is dropped: it was meant for the daemon that is left.
+        """
+        self._place = (self._place[0] + 1, host)
+        self._wake()
+
+    @property
+    def host(self) -> RemoteHost | None:
+        """Where the daemon is or is looked for; None: here."""
+        return self._place[1]
 
     def stop(self, wait_ms: int = 20_000) -> bool:
         """End the thread and wait for it; jobs go on. True when it has ended."""
@@ -112,6 +136,8 @@ class Link(QThread):
                 with contextlib.closing(self._connect()) as client:
                     attempt = 0
                     self._serve(client)
+            except SwitchedError:
+                attempt = 0
             except StoppedError:
                 break
             except BoundscopeError as error:
@@ -121,6 +147,14 @@ class Link(QThread):
         self._set_state(LinkState(Phase.CLOSED, self._state.host, self._state.local))
 
     def _connect(self) -> Client:
+        number, host = self._place
+        if number != self._serving:
+            self._forget(host)
+            self._serving = number
+        if host is not None:
+            client = connect_remote(host, check=self._check_stopping)
+            self._set_state(LinkState(Phase.CONNECTED, host.name, local=False))
+            return client
         if self._connection is not None:
             connection = read_connection_file(self._connection)
         else:
@@ -129,6 +163,12 @@ class Link(QThread):
         client = Client.connect(connection)
         self._set_state(LinkState(Phase.CONNECTED, connection.host, self._is_local(connection)))
         return client
+
+    def _forget(self, host: RemoteHost | None) -> None:
+        """Nothing of the daemon before has a meaning at the next one."""
+        for kept in (self._watched, self._thinned, self._ended, self._inspections):
+            kept.clear()
+        self._set_state(LinkState(Phase.STARTING, "" if host is None else host.name, host is None))
 
     def _is_local(self, connection: ConnectionFile) -> bool:
         return self._connection is None or connection.host in ("", socket.gethostname())
@@ -143,6 +183,7 @@ class Link(QThread):
         self._inspections.clear()
         next_ping = 0.0
         while not self._stopping:
+            self._check_stopping()
             if time.monotonic() >= next_ping:
                 self._ping(client)
                 next_ping = time.monotonic() + PING_EVERY_S
@@ -220,10 +261,17 @@ class Link(QThread):
     # ------------------------------------------------------------ what the window asks
 
     def _take_command(self, client: Client) -> bool:
-        try:
-            command = self._commands.get_nowait()
-        except queue.Empty:
-            return False
+        command, self._kept = self._kept, None
+        if command is None:
+            try:
+                number, command = self._commands.get_nowait()
+            except queue.Empty:
+                return False
+            if number < self._serving:
+                return True
+            if number > self._serving:
+                self._kept = command
+                self._check_stopping()
         match command:
             case Run():
                 self._run(client, command)
@@ -304,6 +352,8 @@ class Link(QThread):
     def _check_stopping(self) -> None:
         if self._stopping:
             raise StoppedError("the window is closing")
+        if self._place[0] != self._serving:
+            raise SwitchedError("the window goes to another daemon")
 
     def _set_state(self, state: LinkState) -> None:
         if state != self._state:

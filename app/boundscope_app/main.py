@@ -16,6 +16,7 @@ from boundscope_app import preflight
 from boundscope_app import settings as settings_store
 
 if TYPE_CHECKING:
+    from boundscope.client import RemoteHost
     from boundscope_app.window import MainWindow
 
 EXIT_NO_WINDOW = 1
@@ -35,8 +36,21 @@ def parser() -> argparse.ArgumentParser:
     place.add_argument(
         "--connection", type=Path, metavar="FILE", help="connection file of a daemon that runs already"
     )
+    place.add_argument(
+        "--host", type=_host, metavar="HOST[:HOME]", help="work with the daemon of this host, through ssh"
+    )
     result.add_argument("--theme", choices=("light", "dark", "system"), help="for this start only")
     return result
+
+
+def _host(text: str) -> RemoteHost:
+    from boundscope.client import read_host
+    from boundscope.errors import DaemonError
+
+    try:
+        return read_host(text)
+    except DaemonError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +91,9 @@ def build_window(options: argparse.Namespace, kept: settings_store.Settings, not
     from boundscope_app.link import Link
     from boundscope_app.window import MainWindow
 
-    link = Link(options.home, options.connection)
+    chosen = options.home is not None or options.connection is not None
+    host = None if chosen else options.host or kept.last_host
+    link = Link(options.home, options.connection, host=host)
     window = MainWindow(link, kept, note, options.theme)
     window.setWindowIcon(icons.application_icon())
     return window

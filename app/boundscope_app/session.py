@@ -6,6 +6,7 @@ import itertools
 
 from PySide6.QtCore import QObject, Signal
 
+from boundscope.client import RemoteHost
 from boundscope.protocol import EventRecord, JobInfo, JobState
 from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.draft import Draft
@@ -71,6 +72,15 @@ class Session(QObject):
     def want(self, job_id: str) -> None:
         """Select this run as soon as the daemon lists it (the one kept from the last time)."""
         self._wanted = job_id
+
+    def switch(self, host: RemoteHost | None) -> None:
+        """Leave this daemon, whose jobs go on, and show those of another host (None: of this computer)."""
+        self._link.switch(host)
+        self._watched.clear()
+        self._wanted = ""
+        self.listed = False
+        self._take_back_loss()
+        self._runs.set_jobs(())
 
     def run(self, draft: Draft | NoiseDraft | BenchmarkDraft) -> None:
         self._link.send(Run(next(self._tokens), draft))

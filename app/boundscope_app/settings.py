@@ -10,6 +10,8 @@ from typing import Literal
 import msgspec
 import platformdirs
 
+from boundscope.client import RemoteHost
+
 CONFIG_VARIABLE = "BOUNDSCOPE_CONFIG"
 FILE_NAME = "workbench.json"
 RECENT_LIMIT = 20
@@ -29,6 +31,13 @@ class Settings(msgspec.Struct, kw_only=True):
     selected_job: str = ""
     selected_layer: str = ""  # of that job, by the name of its ONNX node
     last_folder: str = ""
+    hosts: tuple[RemoteHost, ...] = ()  # that the window may connect to
+    host: str = ""  # the one it was connected to, "" for this computer
+
+    @property
+    def last_host(self) -> RemoteHost | None:
+        """The host that the window was connected to last, where it is still known."""
+        return next((each for each in self.hosts if each.name == self.host), None)
 
     def remember(self, path: Path) -> None:
         """Put a path first among the recent ones."""

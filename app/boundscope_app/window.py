@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 )
 
 import boundscope
+from boundscope.client import RemoteHost
 from boundscope.protocol import JobInfo
 from boundscope_app import examples as example_store
 from boundscope_app import icons
@@ -42,7 +43,9 @@ from boundscope_app.widgets.command_palette import CommandPalette
 from boundscope_app.widgets.drop_overlay import DropTarget
 from boundscope_app.widgets.message_bar import MessageBar
 from boundscope_app.widgets.pill import ConnectionPill
+from boundscope_app.widgets.remote_dialog import RemoteDialog
 from boundscope_app.widgets.welcome import Welcome
+from boundscope_app.widgets.work_strip import WorkStrip
 
 FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
@@ -77,6 +80,8 @@ class MainWindow(QMainWindow):
         self.form = FormDock(self)
         self.jobs = JobsDock(self.runs, self)
         self.pill = ConnectionPill()
+        self.work = WorkStrip()
+        self._upload_begin: tuple[str, float, int] = ("", 0.0, 0)  # its name, when it was first heard of, and where
         self.opener = Opener(self.library, self.form, settings, self)
         self.commands = Commands(self)
         self._lay_out()
@@ -84,6 +89,7 @@ class MainWindow(QMainWindow):
         self._make_menus()
         self.palette_dialog = CommandPalette(list(self.actions_by_id.by_id.values()), self)
         self.help_dialog = HelpDialog(self)
+        self.remote_dialog = RemoteDialog(settings.hosts, self)
         self.notifier = Notifier(self, icons.application_icon())
         self._connect()
         self._default_layout = self.saveState(LAYOUT_VERSION)
@@ -120,6 +126,7 @@ class MainWindow(QMainWindow):
         sides, horizontal = [self.library, self.form], Qt.Orientation.Horizontal
         self.resizeDocks(sides, [LIBRARY_WIDTH_PX, FORM_WIDTH_PX], horizontal)
         self.resizeDocks([self.jobs], [JOBS_HEIGHT_PX], Qt.Orientation.Vertical)
+        self.statusBar().addPermanentWidget(self.work)
         self.statusBar().addPermanentWidget(self.pill)
         self.statusBar().setSizeGripEnabled(False)
         self.statusBar().setContentsMargins(4, 0, 8, 2)
@@ -152,6 +159,7 @@ class MainWindow(QMainWindow):
             "file.open_folder": self.commands.open_folder,
             "file.export_all": self.commands.export_all,
             "file.copy_command": self.commands.copy_command,
+            "file.connect": self._show_hosts,
             "file.quit": self.close,
             "run.start": self.run,
             "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
@@ -200,6 +208,10 @@ class MainWindow(QMainWindow):
         self.session.inspected.connect(self.form.show_inspection)
         self.session.connected.connect(self.form.inspect_again)
         self.link.state_changed.connect(self._link_changed)
+        self.link.state_changed.connect(self.remote_dialog.take_state)
+        self.remote_dialog.connect_wanted.connect(self.connect_to)
+        self.remote_dialog.hosts_changed.connect(self._hosts_changed)
+        self.pill.clicked.connect(self._show_hosts)
         self.link.uploading.connect(self._uploading)
         QGuiApplication.styleHints().colorSchemeChanged.connect(self._system_theme_changed)
         themes.notifier.changed.connect(self._redraw_icons)
@@ -224,6 +236,7 @@ class MainWindow(QMainWindow):
         if not self._closed:
             self._closed = True
             self._timer.stop()
+            self.commands.end_export()
             self._keep()
             self.hide()
             self.link.stop()
@@ -283,11 +296,19 @@ class MainWindow(QMainWindow):
             self.statusBar().clearMessage()
 
     def _uploading(self, upload: Upload) -> None:
+        """A file on its way; the time to go is reckoned from what has gone since it was first heard of."""
+        name, now_s = f"Sending {upload.name} to the daemon", time.monotonic()
         if upload.done_bytes >= upload.total_bytes:
-            self.statusBar().clearMessage()
-        else:
-            percent = 100 * upload.done_bytes // max(1, upload.total_bytes)
-            self.statusBar().showMessage(f"Sending {upload.name} to the daemon: {percent} %")
+            self.work.end_work(name)
+            self._upload_begin = ("", 0.0, 0)
+            return
+        if self._upload_begin[0] != name:
+            self._upload_begin = (name, now_s, upload.done_bytes)
+        _, begin_s, begin_bytes = self._upload_begin
+        went = upload.done_bytes - begin_bytes
+        eta_s = (now_s - begin_s) / went * (upload.total_bytes - upload.done_bytes) if went else None
+        percent = 100 * upload.done_bytes // max(1, upload.total_bytes)
+        self.work.show_work(name, f"{percent} %", upload.done_bytes, upload.total_bytes, eta_s)
 
     def _show_center(self) -> None:
         if self.runs.selected_info is not None:
@@ -369,6 +390,23 @@ class MainWindow(QMainWindow):
             if row.icon:
                 name = "continue" if row.id == "run.pause" and self._held else row.icon
                 self.actions_by_id[row.id].setIcon(icons.icon(name, themes.current()))
+
+    def _show_hosts(self) -> None:
+        self.remote_dialog.choose(self.link.host)
+        self.remote_dialog.show()
+        self.remote_dialog.raise_()
+        self.remote_dialog.list.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def _hosts_changed(self, hosts: tuple[RemoteHost, ...]) -> None:
+        self.settings.hosts = hosts
+        self._keep()
+
+    def connect_to(self, host: RemoteHost | None) -> None:
+        """Work with the daemon of this host from now on; None: of this computer."""
+        self.settings.host = "" if host is None else host.name
+        self._keep()
+        self.form.set_busy(False)
+        self.session.switch(host)
 
     def _show_help(self) -> None:
         self.help_dialog.show()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import subprocess
 import sys
@@ -18,11 +19,14 @@ from pathlib import Path
 import msgspec
 from PySide6.QtCore import QObject, Qt, QTimer
 
+from app.streaming_job import events, network
 from app.window_support import APP_PATHS, EXAMPLES, ROOT
 from boundscope.client import Client, connection_path, read_connection_file
 from boundscope.daemon.__main__ import main as serve
 from boundscope.daemon.jobspec import KINDS, Kind
-from boundscope.protocol import JobInfo, PropertyFile, VerifyJob
+from boundscope.protocol import EventRecord, JobInfo, PropertyFile, VerifyJob
+from boundscope.records import JobRecord
+from boundscope_app.views.base import View
 
 STREAM = Kind("app.streaming_job", "")
 
@@ -116,6 +120,25 @@ def submit_stream(client: Client, seconds: float, nodes: int) -> JobInfo:
     source = client.upload(EXAMPLES / "digits-robust" / "property.vnnlib")
     job = VerifyJob(network=network, property=PropertyFile(file=source), timeout_s=seconds, seed=nodes)
     return client.submit(msgspec.structs.replace(job, ranks=1), "stream")
+
+
+def small_record(count: int = 600, nodes: int = 40) -> JobRecord:
+    """What a run said in its first moments."""
+    record = JobRecord()
+    said = itertools.chain((network(nodes),), itertools.islice(events(nodes), count))
+    record.apply_all(
+        EventRecord(number=n, time_s=0.0, rank=0, event=event) for n, event in enumerate(said, start=1)
+    )
+    return record
+
+
+def redraw(view: View, times: int) -> None:
+    """Draw a view anew from its record, and onto the screen, so many times."""
+    for _ in range(times):
+        view.reset()
+        view.mark_dirty()
+        view.refresh()
+        view.repaint()
 
 
 if __name__ == "__main__":

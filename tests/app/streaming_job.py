@@ -66,7 +66,9 @@ def events(nodes: int) -> Iterator[Event]:
         elapsed_s = number / RATE
         for clause in range(CLAUSES):
             lower = -math.exp(-elapsed_s / 20) * (1 + clause) + 0.02 * math.sin(number)
-            yield GapPoint(elapsed_s=elapsed_s, case=0, clause=clause, lower=lower, upper=1.0 + clause, step="α")
+            yield GapPoint(
+                elapsed_s=elapsed_s, case=0, clause=clause, lower=lower, upper=1.0 + clause, step="α"
+            )
         for layer in range(number // 4, number // 4 + 5):
             yield LayerBounds(
                 case=0, node=f"node_{layer % nodes}", op="Gemm", size=64, lower_min=-1.0 - number % 9,
@@ -83,7 +85,9 @@ def events(nodes: int) -> Iterator[Event]:
             clauses_open=CLAUSES, worst=-1.0 / (1 + elapsed_s), best=-0.1 / (1 + elapsed_s),
         )  # fmt: skip
         yield Progress(stage="branch and bound", done=number, total=0, open=number % 977)
-        yield LogLine(text=f"round {number // 17}: {number % 977} domains open, the worst margin rose a little")
+        yield LogLine(
+            text=f"round {number // 17}: {number % 977} domains open, the worst margin rose a little"
+        )
         number += 17
 
 

@@ -92,18 +92,32 @@ def watch_stream(home: Path, seconds: float, nodes: int, redraws: int) -> None:
         own = 100 * (after.user + after.system - before.user - before.system) / took
         print(f"processor: {own:.0f} % of one core by the window, the whole machine at {machine:.0f} %")
         report(watch)
-        watch.start()
-        watch.doing = "selecting the finished run anew"
-        window.runs.select("")
-        process_until(time.monotonic() + 0.3)
-        window.runs.replace_history(info.id, tuple(client.events(info.id)))
-        watch.doing = "opening the whole history"
+        history = tuple(client.events(info.id))
         watch.stalls.clear()
         watch.start()
-        window.runs.select(info.id)
-        process_until(time.monotonic() + 3.0)
+        for view in window.tabs.views:
+            if not window.tabs.isTabVisible(window.tabs.indexOf(view)):
+                continue
+            window.tabs.setCurrentWidget(view)
+            process_until(time.monotonic() + 0.1)
+            window.runs.select("")
+            process_until(time.monotonic() + 0.1)
+            watch.doing = f"opening the whole history: {view.view_id}"
+            window.runs.replace_history(info.id, history)
+            window.runs.select(info.id)
+            process_until(time.monotonic() + 1.5)
         watch.stop()
         print("the same run, opened with all that it said:")
+        report(watch)
+        watch.stalls.clear()
+        watch.start()
+        watch.doing = "exporting all"
+        window.commands.begin_export(home / "export")
+        while window.work.works:
+            watch.doing = f"exporting all: {window.work.text.text()}"
+            process_until(time.monotonic() + 0.005)
+        watch.stop()
+        print("all of it exported:")
         report(watch)
         measure_growth(window, redraws)
         window.close()
@@ -114,11 +128,16 @@ def report(watch: object) -> None:
 
     assert isinstance(watch, StallWatch)
     own, wall = watch.worst, watch.worst_wall
-    print(f"  longest stall: {own.own_ms:.0f} ms own ({own.doing}), {wall.wall_ms:.0f} ms by the clock ({wall.doing})")
+    print(
+        f"  longest stall: {own.own_ms:.0f} ms own ({own.doing}), {wall.wall_ms:.0f} ms by the clock ({wall.doing})"
+    )
     if watch.stalls:
         middle = statistics.median(stall.wall_ms for stall in watch.stalls)
         long = sum(stall.own_ms > 50 for stall in watch.stalls)
-        print(f"  {len(watch.stalls)} gaps over 10 ms (median {middle:.0f} ms), {long} over 50 ms own, in {watch.beats} beats")
+        print(
+            f"  {len(watch.stalls)} gaps over 10 ms (median {middle:.0f} ms), {long} over 50 ms own, "
+            f"in {watch.beats} beats"
+        )
     collected = watch.collecting_ms
     print(f"  garbage collections: {len(collected)}, the longest {max(collected, default=0.0):.0f} ms")
     by_view: dict[str, float] = {}
@@ -129,32 +148,26 @@ def report(watch: object) -> None:
 
 
 def measure_growth(window: object, redraws: int) -> None:
-    """Resident memory before and after so many redraws, shared among all views that have something to draw."""
+    """Resident memory before and after so many redraws of every view, from scratch each time."""
     import psutil
 
+    from app.streaming import redraw, small_record
     from boundscope_app.window import MainWindow
 
     assert isinstance(window, MainWindow)
-    record, process = window.runs.selected_record, psutil.Process()
-    assert record is not None
+    record, process = small_record(), psutil.Process()
     for view in window.tabs.views:
         if not view.has_data(record) or not window.tabs.isTabVisible(window.tabs.indexOf(view)):
             continue
         window.tabs.setCurrentWidget(view)
-
-        def redraw() -> None:
-            view.mark_dirty()
-            view.refresh()
-            view.repaint()
-
-        for _ in range(WARM_UP):
-            redraw()
+        view.set_run(window.runs.selected_info, record)
+        redraw(view, WARM_UP)
         before, start_s = process.memory_info().rss, time.monotonic()
-        for _ in range(redraws):
-            redraw()
-        grown = (process.memory_info().rss - before) / MIB
-        took = time.monotonic() - start_s
-        print(f"{redraws} redraws of {view.title}: {grown:+.1f} MiB, {1000 * took / max(1, redraws):.2f} ms each")
+        redraw(view, redraws)
+        grown, took = (process.memory_info().rss - before) / MIB, time.monotonic() - start_s
+        print(
+            f"{redraws} redraws of {view.title}: {grown:+.1f} MiB, {1000 * took / max(1, redraws):.2f} ms each"
+        )
 
 
 if __name__ == "__main__":

@@ -182,6 +182,10 @@ class View(QWidget):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         """The view at full quality; height None lets the view choose."""
 
+    def further_files(self) -> tuple[tuple[str, Callable[[Path], None]], ...]:
+        """Files beside picture and tables that an export of everything writes: name, and what writes it."""
+        return ()
+
     def suits(self, info: JobInfo | None) -> bool:
         """Whether there is a tab of this view for such a run."""
         return True

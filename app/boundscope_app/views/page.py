@@ -51,7 +51,12 @@ def page_image(page: Page, scale: float) -> QImage:
 
 def write_png(page: Page, path: Path, scale: float) -> None:
     """Write the page as PNG; raises BoundscopeError naming the path where that fails."""
-    if not page_image(page, scale).save(str(path)):
+    save_image(page_image(page, scale), path)
+
+
+def save_image(image: QImage, path: Path) -> None:
+    """Write an image in the format that the path's ending names; raises BoundscopeError where that fails."""
+    if not image.save(str(path)):
         raise BoundscopeError(f"cannot write {path}: check that the folder exists and can be written")
 
 

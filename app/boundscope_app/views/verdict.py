@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from PySide6.QtCore import QMarginsF, QUrl
@@ -33,6 +34,7 @@ from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
 from boundscope_app.views.text import domains_text, file_stem, seconds
+from boundscope_app.views.verdict_html import verdict_html
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
 
 PDF_WIDTH_PX = 680
@@ -70,7 +72,9 @@ class VerdictView(View):
         self.browser.setAccessibleName("Verdict page")
         self.pdf_action = QAction("Export PDF…", self)
         self.pdf_action.triggered.connect(self._pdf_dialog)
-        self.export_menu.addAction(self.pdf_action)
+        self.html_action = QAction("Export HTML…", self)
+        self.html_action.triggered.connect(self._html_dialog)
+        self.export_menu.addActions((self.pdf_action, self.html_action))
         self.copy_command_action = QAction("Copy command line", self)
         self.copy_command_action.triggered.connect(self.copy_command)
         content = QWidget()
@@ -162,6 +166,20 @@ class VerdictView(View):
         if not target.is_file() or target.stat().st_size == 0:
             raise BoundscopeError(f"cannot write {target}: check that the file can be written")
 
+    def export_html(self, path: Path | str) -> None:
+        """Write the page as one HTML file that needs no other; raises BoundscopeError where it cannot be written."""
+        assert self.record is not None
+        target = Path(path)
+        title = f"{self.title}: {self.caption}"
+        text = verdict_html(self.info, self.record, themes.LIGHT, title, self.caption)
+        try:
+            target.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise BoundscopeError(f"cannot write {target}: {error.strerror}") from error
+
+    def further_files(self) -> tuple[tuple[str, Callable[[Path], None]], ...]:
+        return (("verdict.pdf", self.export_pdf), ("verdict.html", self.export_html))
+
     def _paper(self, theme: Theme, width: int) -> QTextDocument:
         """The whole page as a document of its own."""
         assert self.record is not None
@@ -177,13 +195,19 @@ class VerdictView(View):
         if path:
             self.tell(lambda: self.export_pdf(path))
 
+    def _html_dialog(self) -> None:
+        name = f"{file_stem(self.info)}_{self.view_id}.html"
+        path, _ = QFileDialog.getSaveFileName(self, "Export the verdict as HTML", name, "HTML (*.html)")
+        if path:
+            self.tell(lambda: self.export_html(path))
+
     def extend_menu(self, menu: QMenu) -> None:
         copy = menu.addAction("Copy selected text", self.browser.copy)
         copy.setEnabled(self.browser.textCursor().hasSelection())
         outcome = None if self.record is None else outcome_of(self.record)
         self.copy_command_action.setEnabled(outcome is not None and bool(outcome.command))
         menu.addAction(self.copy_command_action)
-        menu.addAction(self.pdf_action)
+        menu.addActions((self.pdf_action, self.html_action))
         menu.addSeparator()
 
     def tables(self) -> tuple[Table, ...]:

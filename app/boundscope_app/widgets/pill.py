@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QLabel, QWidget
+from PySide6.QtWidgets import QPushButton, QWidget
 
 from boundscope_app import theme as themes
 from boundscope_app.link_types import LinkState, Phase
 
 
-class ConnectionPill(QLabel):
-    """A word, a colour, and the round-trip time; the tool tip has the whole sentence."""
+class ConnectionPill(QPushButton):
+    """A word, a colour, and the round-trip time; the tool tip has the whole sentence. A click leads to the hosts."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self.setObjectName("connection-pill")
-        self.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self._state = LinkState()
         themes.notifier.changed.connect(self._restyle)
         self.show_state(self._state)
@@ -24,7 +24,7 @@ class ConnectionPill(QLabel):
         self._state = state
         text, tip = pill_text(state), pill_tip(state)
         self.setText(text)
-        self.setToolTip(tip)
+        self.setToolTip(f"{tip} Click to choose another host.")
         self.setAccessibleName(f"Connection: {text}")
         self.setAccessibleDescription(tip)
         self._restyle()
@@ -39,8 +39,9 @@ class ConnectionPill(QLabel):
             Phase.CLOSED: (theme.neutral, theme.neutral_fill),
         }[self._state.phase]
         self.setStyleSheet(
-            f"color: {color}; background: {fill}; border: 1px solid {color};"
-            "border-radius: 8px; padding: 1px 8px;"
+            f"QPushButton {{ color: {color}; background: {fill}; border: 1px solid {color};"
+            "border-radius: 8px; padding: 1px 8px; }"
+            f"QPushButton:focus {{ border: 2px solid {color}; padding: 0px 7px; }}"
         )
 
 
@@ -52,9 +53,9 @@ def pill_text(state: LinkState) -> str:
         case Phase.CONNECTED:
             return place
         case Phase.STARTING:
-            return "starting the daemon…"
+            return "starting the daemon…" if state.local else f"connecting to {place}…"
         case Phase.RECONNECTING:
-            return "reconnecting…"
+            return "reconnecting…" if state.local else f"{place} · reconnecting…"
         case Phase.REFUSED:
             return "key refused"
         case _:
@@ -65,5 +66,5 @@ def pill_tip(state: LinkState) -> str:
     if state.phase is Phase.CONNECTED:
         return f"Connected to the daemon on {state.host or 'this computer'}; the time is one round trip."
     if state.reason:
-        return f"{state.reason} (attempt {state.attempt}; tried again by itself)"
+        return f"{state.reason} (attempt {state.attempt}; tried again by itself)."
     return "The window connects to the daemon that runs jobs."

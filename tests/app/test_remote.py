@@ -1,0 +1,161 @@
+"""The window and the daemon of another host, over a real ssh and a real ssh server on loopback."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtTest import QTest
+from pytestqt.qtbot import QtBot
+
+from app.test_session import run_example, wait_ended
+from app.window_support import APP_PATHS, close, end_daemon, wait_connected
+from boundscope.client import RemoteHost
+from boundscope_app import settings as settings_store
+from boundscope_app.link_types import LinkState, Phase
+from boundscope_app.settings import Settings
+from boundscope_app.widgets.pill import pill_text
+from boundscope_app.widgets.remote_dialog import HERE
+from boundscope_app.window import MainWindow
+from support.sshd import HOST, SshServer, missing, ssh_server
+
+needs_ssh = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
+Opens = Callable[..., MainWindow]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
+    with ssh_server(tmp_path_factory.mktemp("ssh") / "server") as started:
+        yield started
+
+
+@pytest.fixture
+def elsewhere(server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteHost]:
+    monkeypatch.setenv("BOUNDSCOPE_SSH", server.ssh)
+    words = ["env", f"PYTHONPATH={APP_PATHS}", "BOUNDSCOPE_NO_SPARE=1", "OMP_NUM_THREADS=1"]
+    words += [sys.executable, "-m", "boundscope"]
+    home = tmp_path / "there"
+    yield RemoteHost(name=HOST, command=shlex.join(words), home=str(home))
+    end_daemon(home)
+
+
+def write(field: object, text: str) -> None:
+    """Replace what a line edit holds, by keys."""
+    field.setFocus()  # type: ignore[attr-defined]
+    QTest.keyClick(field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)  # type: ignore[call-overload]
+    QTest.keyClicks(field, text)  # type: ignore[call-overload]
+
+
+@needs_ssh
+def test_a_host_is_written_down_tested_and_worked_with(
+    window: MainWindow, qtbot: QtBot, elsewhere: RemoteHost, config: Path
+) -> None:
+    """From the pill to a run on the other host and back: runs of one are never shown as those of the other."""
+    here = run_example(qtbot, window)
+    window.session.cancel(here)
+    wait_ended(qtbot, window, here)
+    window.pill.click()
+    dialog = window.remote_dialog
+    qtbot.waitUntil(dialog.isVisible)
+    assert not dialog.test_button.isEnabled(), "this computer needs no test"
+    dialog.add_button.click()
+    for field, text in (
+        (dialog.name, HOST),
+        (dialog.command, elsewhere.command),
+        (dialog.home, elsewhere.home),
+    ):
+        write(field, text)
+    assert settings_store.load()[0].hosts == (elsewhere,)
+    dialog.test_button.click()
+    qtbot.waitUntil(lambda: "answers" in dialog.said.text(), timeout=30_000)
+    assert window.link.host is None, "a test changes nothing"
+    dialog.connect_button.click()
+    qtbot.waitUntil(lambda: not dialog.isVisible(), timeout=30_000)
+    wait_connected(qtbot, window)
+    qtbot.waitUntil(lambda: window.pill.text().startswith(f"{HOST} · "), timeout=10_000)
+    assert window.runs.ids == ()
+    assert window.runs.selected_id == ""
+    there = run_example(qtbot, window)
+    wait_ended(qtbot, window, there)
+    assert window.runs.ids == (there,)
+    assert settings_store.load()[0].last_host == elsewhere
+    window.connect_to(None)
+    wait_connected(qtbot, window)
+    qtbot.waitUntil(lambda: here in window.runs.ids, timeout=10_000)
+    assert there not in window.runs.ids
+    qtbot.waitUntil(lambda: window.pill.text().startswith("local"), timeout=10_000)
+
+
+@needs_ssh
+def test_a_connection_that_breaks_comes_back_and_so_does_the_next_start(
+    qtbot: QtBot, elsewhere: RemoteHost, server: SshServer, open_on: Opens, own_home: Path
+) -> None:
+    window = open_on(own_home)
+    window.connect_to(elsewhere)
+    qtbot.waitUntil(lambda: window.session.state.host == HOST and window.session.listed, timeout=30_000)
+    job_id = run_example(qtbot, window)
+    wait_ended(qtbot, window, job_id)
+    server.cut()
+    qtbot.waitUntil(lambda: window.session.state.phase is Phase.RECONNECTING, timeout=40_000)
+    assert window.pill.text() == f"{HOST} · reconnecting…"
+    server.start()
+    qtbot.waitUntil(lambda: window.session.state.phase is Phase.CONNECTED, timeout=40_000)
+    assert window.runs.selected_id == job_id
+    close(window)
+
+
+@needs_ssh
+def test_an_error_stays_in_the_dialog_where_it_can_be_mended(
+    window: MainWindow, qtbot: QtBot, elsewhere: RemoteHost
+) -> None:
+    window.actions_by_id["file.connect"].trigger()
+    dialog = window.remote_dialog
+    dialog.add_button.click()
+    dialog.connect_button.click()
+    assert "Name the host" in dialog.said.text()
+    write(dialog.name, HOST)
+    write(dialog.command, "/nowhere/boundscope")
+    dialog.connect_button.click()
+    qtbot.waitUntil(lambda: "has no program '/nowhere/boundscope'" in dialog.said.text(), timeout=30_000)
+    assert dialog.isVisible()
+    write(dialog.command, elsewhere.command)
+    write(dialog.home, elsewhere.home)
+    dialog.connect_button.click()
+    qtbot.waitUntil(lambda: not dialog.isVisible(), timeout=30_000)
+    assert window.link.host == elsewhere
+    dialog.choose(elsewhere)
+    dialog.remove_button.click()
+    assert dialog.hosts == ()
+
+
+def test_this_computer_is_always_there_and_cannot_be_removed(lone_window: MainWindow) -> None:
+    dialog = lone_window.remote_dialog
+    dialog.choose(None)
+    assert dialog.list.currentItem().text() == HERE
+    assert not dialog.remove_button.isEnabled()
+    assert not dialog.name.isEnabled()
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (LinkState(Phase.STARTING), "starting the daemon…"),
+        (LinkState(Phase.STARTING, "gpu1", local=False), "connecting to gpu1…"),
+        (LinkState(Phase.CONNECTED, "gpu1", local=False, round_trip_s=0.0123), "gpu1 · 12.3 ms"),
+        (LinkState(Phase.RECONNECTING, "gpu1", local=False), "gpu1 · reconnecting…"),
+    ],
+)
+def test_the_pill_names_the_host(state: LinkState, text: str) -> None:
+    assert pill_text(state) == text
+
+
+def test_hosts_are_kept_between_starts(config: Path) -> None:
+    hosts = (RemoteHost(name="gpu1", command="x"), RemoteHost(name="me@gpu2", home="/data"))
+    assert settings_store.save(Settings(hosts=hosts, host="me@gpu2")) == ""
+    kept, _ = settings_store.load()
+    assert (kept.hosts, kept.last_host) == (hosts, hosts[1])
+    assert Settings(hosts=hosts, host="gone").last_host is None

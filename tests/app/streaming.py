@@ -1,7 +1,4 @@
-"""How long a window's event loop stalls: the watch, and a real daemon whose runs stream a thousand events a second.
-
-`python -m app.streaming --home DIR` is that daemon: all of it is the real thing but what a verify job does.
-"""
+"""How long a window's event loop stalls: the watch, and a real daemon whose runs stream a thousand events a second."""
 
 from __future__ import annotations
 
@@ -18,17 +15,14 @@ from pathlib import Path
 
 import msgspec
 from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtWidgets import QAbstractScrollArea
 
 from app.streaming_job import events, network
 from app.window_support import APP_PATHS, EXAMPLES, ROOT
 from boundscope.client import Client, connection_path, read_connection_file
-from boundscope.daemon.__main__ import main as serve
-from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.protocol import EventRecord, JobInfo, PropertyFile, VerifyJob
 from boundscope.records import JobRecord
 from boundscope_app.views.base import View
-
-STREAM = Kind("app.streaming_job", "")
 
 
 @dataclass(order=True)
@@ -98,7 +92,7 @@ def streaming_daemon(home: Path) -> Iterator[Client]:
     """A client of a streaming daemon of its own, which ends with the context."""
     paths = os.pathsep.join((APP_PATHS, str(ROOT / "tests")))
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "app.streaming", "--home", str(home), "--no-spare"],
+        [sys.executable, "-P", "-m", "app.streaming_daemon", "--home", str(home), "--no-spare"],
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
         stderr=subprocess.DEVNULL,
     )
@@ -139,7 +133,6 @@ def redraw(view: View, times: int) -> None:
         view.mark_dirty()
         view.refresh()
         view.repaint()
-
-
-if __name__ == "__main__":
-    sys.exit(serve(sys.argv[1:], kinds={**KINDS, "verify": STREAM}))
+        for area in view.findChildren(QAbstractScrollArea):
+            if area.isVisible():
+                area.viewport().repaint()

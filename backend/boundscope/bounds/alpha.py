@@ -18,6 +18,7 @@ from boundscope.bounds.backward import BackwardPass
 from boundscope.bounds.context import BoxContext
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Node
+from boundscope.sharding.ranks import RankGroup
 
 BoundOf = Callable[[BackwardPass], Tensor]
 
@@ -31,6 +32,28 @@ class AlphaSettings:
     learning_rate: float = 0.5
     decay: float = 0.98
     least_gain: float = 0.0001
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """The rows of a chunk on all ranks, for which one search is over or goes on: as if one rank had them all."""
+
+    ranks: RankGroup
+    enough: Callable[[Tensor], bool] | None
+    late: Callable[[], bool]
+
+    def done(self, bounds: Tensor) -> bool:
+        return self.stands(bounds, bounds.new_zeros(len(bounds)))[0]
+
+    def stands(self, bounds: Tensor, gains: Tensor) -> tuple[bool, float]:
+        """Whether bounds [R] need not get better, or there is no time, and the sum of the gains [R] of all rows."""
+        enough = self.enough is not None and self.enough(bounds)
+        own = torch.cat([gains.new_tensor([not enough, self.late()], dtype=torch.float64), gains.double()])
+        every = self.ranks.share(own)
+        done = not any(bool(one[0]) for one in every) or any(bool(one[1]) for one in every)
+        # Exact, so that it is the same however the rows are dealt to ranks.
+        parts = every if self.ranks.splits_rows else every[:1]
+        return done, math.fsum(gain for one in parts for gain in one[2:].tolist())
 
 
 BETAS = (0.9, 0.999)
@@ -85,6 +108,7 @@ def optimised(
     *,
     enough: Callable[[Tensor], bool] | None = None,
     until_s: float = math.inf,
+    ranks: RankGroup | None = None,
 ) -> Tensor:
     """Lower bounds of one chunk of rows, with the best parameters found: [R] float64, sound, never below CROWN's.
 
@@ -95,15 +119,18 @@ def optimised(
         monitor: asked between steps whether to go on.
         enough: given bounds [R], whether they need not get better.
         until_s: when, on the monitor's clock, the search ends, with what it has found.
+        ranks: which carry other rows of the same chunk, or the same ones; all decide together, and so take the same
+            steps.
     """
+    chunk = _Chunk(ranks or RankGroup(), enough, lambda: monitor.now_s >= until_s)
     first = BackwardPass(context)
     proven = bound(first)
-    if (enough is not None and enough(proven)) or monitor.now_s >= until_s:
+    if chunk.done(proven):
         return proven
     parameters = _parameters_of(context, first, len(proven))
-    if not parameters:
+    if not any(bool(one) for one in chunk.ranks.share(torch.tensor([len(parameters)]))):
         return proven
-    _search(context, bound, settings, monitor, parameters, enough, until_s)
+    _search(context, bound, settings, monitor, parameters, chunk)
     best = {name: one.best for name, one in parameters.items()}
     # A bound that overflowed to NaN in the second pass takes nothing from the first.
     return torch.fmax(proven, bound(_pass_with(context, parameters, best, search=False)))
@@ -135,8 +162,7 @@ def _search(
     settings: AlphaSettings,
     monitor: Monitor,
     parameters: dict[str, _Parameters],
-    enough: Callable[[Tensor], bool] | None,
-    until_s: float,
+    chunk: _Chunk,
 ) -> None:
     """Ascend on the sum of the rows' bounds; leaves each row's best θ in `parameters`."""
     best: Tensor | None = None
@@ -151,18 +177,19 @@ def _search(
             del attempt
         with torch.no_grad():
             seen = lower.detach()
-            gain = 0.0
+            gains = torch.zeros_like(seen)
             if best is None:
                 best = seen.clone()
             else:
                 improved = seen > best
-                gain = float((seen - best).clamp(min=0).sum())
+                gains = (seen - best).clamp(min=0)
                 best = torch.maximum(best, seen)
                 for one in parameters.values():
                     one.keep(improved)
-                total_gain += gain
-            if (enough is not None and enough(best)) or monitor.now_s >= until_s:
+            done, gain = chunk.stands(best, gains)
+            if done:
                 return
+            total_gain += gain
             idle = idle + 1 if total_gain and gain < settings.least_gain * total_gain else 0
             if idle >= 2:
                 return

@@ -34,7 +34,8 @@ from boundscope.network.graph import Network, Node
 from boundscope.network.operators.arithmetic import Add, Sub
 from boundscope.network.operators.linear import Conv, Gemm, MatMul
 from boundscope.properties.types import Box
-from boundscope.sharding.weights import WeightStore
+from boundscope.sharding.matrices import LentMatrix
+from boundscope.sharding.weights import LARGE_ELEMENTS, WeightStore
 
 # Elements that cannot leave their reference are left out of rows where they are this part of a tensor of this size.
 FIXED_PART = 0.1
@@ -214,7 +215,14 @@ class BoxContext:
         stored = [node.inputs[index] for index in rule.as_stored]
         sparse = [node.inputs[index] for index in rule.as_sparse if node.inputs[index] not in self.subnormal]
         facts = self.facts.get(node.name) if self._parts_fit else None
-        with self.weights.use(names, dtype, stored, sparse) as lent:
+        more = {}
+        if self.weights.lends_tiles:
+            more["tiled"] = [
+                node.inputs[index]
+                for index in rule.as_tiles
+                if index < len(node.inputs) and node.inputs[index] not in self.subnormal
+            ]
+        with self.weights.use(names, dtype, stored, sparse, **more) as lent:
             kept = None
             if facts is not None:
                 # Parts of a weight as stored serve passes of every dtype.
@@ -504,8 +512,14 @@ class BoxContext:
                 )
 
 
-def _multiples(values: Tensor, unit: float) -> bool:
+def _multiples(values: Tensor | LentMatrix, unit: float) -> bool:
     """Whether all values are multiples of a power of two, not too large to tell."""
+    if isinstance(values, LentMatrix):
+        step = 1 + LARGE_ELEMENTS // values.shape[1]
+        columns = slice(0, values.shape[1])
+        bands = [(slice(first, first + step), columns) for first in range(0, len(values), step)]
+        found = [_multiples(part, unit) for part in values.tiles(bands)]  # to the end: all ranks read alike
+        return all(found)
     scaled = (values._values() if values.is_sparse else values) / unit
     return bool((scaled == scaled.round()).all()) and bool(torch.isfinite(scaled).all())
 

@@ -8,6 +8,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import torch
@@ -21,14 +22,16 @@ from boundscope.bounds.forward import ForwardPass
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
-from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
+from boundscope.errors import BoundError, BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
+from boundscope.sharding.frames import PeerStoppedError
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WeightStore, WholeWeights
+from boundscope.sharding.zones import Zones
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
@@ -64,6 +67,8 @@ class BoundEngine:
         chunk_rows: int | None = None,
         alpha: AlphaSettings | None = None,
         precision: Precision = Precision.MIXED,
+        whole: Network | None = None,
+        exact_zones: bool = False,
     ) -> None:
         """
         Args:
@@ -74,8 +79,13 @@ class BoundEngine:
             alpha: settings of alpha-crown's search.
             precision: `mixed` carries the rows of hidden layers in float32, where the network's weights are float32
                 numbers, and counts that rounding; margins are float64 always.
+            whole: of a network that is this rank's part of one, that one.
+            exact_zones: bound what lies inside zones by rows on all ranks, too; else by intervals from their entries.
         """
         self.network = lowered(network)
+        self._whole = whole
+        self._exact_zones = exact_zones
+        self._zones = Zones.of(self.network)
         self.weights = weights
         self.ledger = ledger
         self.model = RoundingModel.of(arithmetic)
@@ -98,9 +108,10 @@ class BoundEngine:
         """The same network on this rank only, silent and without a deadline."""
         ledger = MemoryLedger()
         weights = self.weights
-        if weights.collective:
-            weights = WholeWeights(self.network.constants, ledger, self.device, torch.float64)
-        return BoundEngine(self.network, weights, ledger, device=self.device)
+        network = self._whole or self.network
+        if weights.collective or self._whole is not None:
+            weights = WholeWeights(network.constants, ledger, self.device, torch.float64)
+        return BoundEngine(network, weights, ledger, device=self.device)
 
     # ------------------------------------------------------------ one box
 
@@ -130,12 +141,14 @@ class BoundEngine:
         context.known = known or {}
         producers = {name: node for node in self.network.nodes for name in node.outputs}
         refined: set[str] = set()
-        forward = ForwardPass.where_it_pays(context) if method in REFINED else None
+        forward = None
+        if method in REFINED and not self._zones.tensors:
+            forward = ForwardPass.where_it_pays(context)
         for done, node in enumerate(self.network.nodes):
             self._checkpoint()
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
-            context.advance(node)
+            self._in_step(partial(context.advance, node))
             if forward is not None:
                 forward.advance(node)
             self.monitor.emit(
@@ -198,22 +211,24 @@ class BoundEngine:
             if name not in context.intervals:
                 continue
             backward = method in REFINED or (method is Method.CROWN_IBP and rule.final)
+            inside = name in self._zones.tensors
+            backward = backward and (self._exact_zones or not inside)
             if backward and name not in refined and context.quality[name] == "loose":
                 refined.add(name)
                 wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
                 stage = f"{method} bounds of {producers[name].name if name in producers else name}"
                 # Over the same earlier layers plain CROWN says again what is known.
                 crown = not context.known or (context.ahead and not self.out_of_time())
-                if len(wanted) and crown:
-                    context.tighten(name, self.element_bounds(context, name, wanted, stage))
+                if self._any(wanted, inside) and crown:
+                    self._tighten(context, name, self.element_bounds(context, name, wanted, stage))
                 if method in OPTIMISED and not self.out_of_time():
                     # Only what is still unstable after plain CROWN is worth the search.
                     wanted = (
                         rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
                     )
-                    if len(wanted):
+                    if self._any(wanted, inside):
                         better = self.element_bounds(context, name, wanted, stage, alpha=True)
-                        context.tighten(name, better)
+                        self._tighten(context, name, better)
                         context.ahead = True
             if name in producers:
                 unstable = (
@@ -222,6 +237,28 @@ class BoundEngine:
                     else None
                 )
                 self._report(context, producers[name], name, unstable, method, case)
+
+    def _any(self, wanted: Tensor, inside: bool) -> bool:
+        """Whether there are elements to bound; of a tensor that ranks hold in parts, on any of them."""
+        counts = self.ranks.gather(len(wanted)) if inside else [len(wanted)]
+        return max(counts) > 0
+
+    def _tighten(self, context: BoxContext, name: str, interval: Interval) -> None:
+        self._in_step(partial(context.tighten, name, interval))
+
+    def _in_step(self, step: Callable[[], None]) -> None:
+        """A step that may fail on one rank alone where ranks hold parts of tensors: then all of them stop."""
+        if not self._zones.tensors:
+            step()
+            return
+        error: BoundscopeError | None = None
+        try:
+            step()
+        except PeerStoppedError:
+            pass  # that rank says why
+        except BoundscopeError as caught:
+            error = caught
+        self.ranks.agree(error)
 
     def out_of_time(self) -> bool:
         """Whether the time for searches is over, as rank 0 sees it; all ranks call together."""
@@ -239,20 +276,39 @@ class BoundEngine:
         """One chunk by plain CROWN, or with its relaxations optimised."""
         if not alpha:
             return bound(BackwardPass(context, dtype=dtype))
-        return optimised(context, bound, self.alpha, self.monitor, enough=enough, until_s=self.search_until_s)
+        return optimised(
+            context,
+            bound,
+            self.alpha,
+            self.monitor,
+            enough=enough,
+            until_s=self.search_until_s,
+            ranks=self.ranks,
+        )
 
     def element_bounds(
         self, context: BoxContext, name: str, wanted: Tensor, stage: str, *, alpha: bool = False
     ) -> Interval:
-        """CROWN (or α-CROWN) bounds of the chosen elements (flat indices) of a tensor; the others keep theirs."""
-        count = len(wanted)
-        dtype = self._hidden_dtype if context.only_lines else torch.float64
+        """CROWN (or α-CROWN) bounds of the chosen elements (flat indices) of a tensor; the others keep theirs.
+
+        Where ranks hold parts of the tensor, each chooses among its own, and all carry all rows.
+        """
+        counts = self.ranks.gather(len(wanted)) if name in self._zones.tensors else [len(wanted)]
+        count, first = sum(counts), sum(counts[: self.ranks.rank]) if len(counts) > 1 else 0
+        own = slice(first, first + len(wanted))
+        lines = context.only_lines
+        if self._zones.tensors:
+            lines = all(self.ranks.gather(lines))
+        dtype = self._hidden_dtype if lines else torch.float64
+
+        elements = wanted if len(wanted) else wanted.new_zeros(1)  # for rows that begin elsewhere
 
         def bound(chunk: Chunk, rows: int) -> Tensor:
             # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.
             index = torch.arange(chunk.start, chunk.start + rows, device=self.device)
-            filled = index < chunk.stop
-            element = wanted[torch.where(filled, index, 0) // 2]
+            place = index // 2 - first
+            filled = (index < chunk.stop) & (place >= 0) & (place < len(wanted))
+            element = elements[torch.where(filled, place, 0)]
             sign = torch.where(filled, 1.0 - 2.0 * (index % 2), 0.0).to(torch.float64)
             return self._bounded(
                 context,
@@ -266,7 +322,7 @@ class BoundEngine:
         if dtype is torch.float32 and not bool(torch.isfinite(pairs).all()):
             dtype = torch.float64  # beyond the range of float32
             pairs = self._lower(2 * count, bound, stage=stage)
-        pairs = pairs.reshape(count, 2)
+        pairs = pairs.reshape(count, 2)[own]
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
         lower[wanted], upper[wanted] = pairs[:, 0], -pairs[:, 1]
@@ -276,9 +332,25 @@ class BoundEngine:
     def _report(
         self, context: BoxContext, node: Node, name: str, unstable: int | None, method: Method, case: int
     ) -> None:
+        interval = context.intervals[name]
+        if name in self._zones.tensors:
+            lower, upper, open_ = (
+                torch.cat(parts)
+                for parts in zip(
+                    *self.ranks.gather(
+                        (
+                            interval.lower.flatten().cpu(),
+                            interval.upper.flatten().cpu(),
+                            torch.tensor([unstable or 0]),
+                        )
+                    ),
+                    strict=True,
+                )
+            )
+            interval = Interval(lower, upper)
+            unstable = None if unstable is None else int(open_.sum())
         if self.ranks.rank:
             return
-        interval = context.intervals[name]
         width = interval.upper - interval.lower
         self.monitor.emit(
             LayerBounds(
@@ -300,12 +372,15 @@ class BoundEngine:
     def _lower(self, count: int, bound: Callable[[Chunk, int], Tensor], *, stage: str) -> Tensor:
         """Lower bounds of `count` rows: [count] float64, equal on every rank; `bound` gives those of one chunk.
 
-        Every chunk has the same number of rows whatever the number of ranks, so the same products are computed
-        and the bounds are the same bits. A chunk that does not fit the memory budget is halved and tried again.
+        Chunks are the same whatever the number of ranks, which carry equal parts of each: what is decided for a
+        chunk is decided for all its rows, and a product has the same bits for each, so that bounds are the same
+        bits. A chunk that does not fit the memory budget is halved and tried again.
         """
         if not count:
             return torch.zeros(0, dtype=torch.float64, device=self.device)
         size = self._chunk_size(count)
+        if self._zones.tensors:
+            size = min(self.ranks.gather(size))
         while True:
             try:
                 return self._lower_in_chunks(count, bound, size, stage)
@@ -322,24 +397,29 @@ class BoundEngine:
         self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str
     ) -> Tensor:
         bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
-        chunks = [Chunk(first, min(first + size, count)) for first in range(0, count, size)]
-        together = self.ranks.size if self.ranks.splits_rows else 1
-        for first in range(0, len(chunks), together):
-            number = first + (self.ranks.rank if self.ranks.splits_rows else 0)
-            mine = chunks[number] if number < len(chunks) else None
+        rows = self.ranks.part_of(size)
+        for first in range(0, count, size):
+            chunk = Chunk(first, min(first + size, count))
+            mine = self._part_of(chunk, rows)
             error: BoundscopeError | None = None
             try:
                 self.monitor.check()
-                if mine is not None or self.weights.collective:
-                    lower = self._lower_of_chunk(mine or Chunk(0, 0), bound, size)
-                    if mine is not None:
-                        bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
-            except (OutOfMemoryError, DeadlineError, CancelledError) as caught:
+                lower = self._lower_of_chunk(mine, bound, rows)
+                bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
+            except PeerStoppedError:
+                pass  # that rank says why
+            except (OutOfMemoryError, DeadlineError, CancelledError, BoundError) as caught:
                 error = caught
             self.ranks.agree(error)
-            done = chunks[min(first + together, len(chunks)) - 1].stop
-            self.monitor.emit(Progress(stage=stage, done=done, total=count))
+            self.monitor.emit(Progress(stage=stage, done=chunk.stop, total=count))
         return self.ranks.sum_parts(bounds)
+
+    def _part_of(self, chunk: Chunk, rows: int) -> Chunk:
+        """The rows of a chunk that this rank carries; none where there are more ranks than parts."""
+        if not self.ranks.splits_rows:
+            return chunk
+        start = min(chunk.start + self.ranks.rank * rows, chunk.stop)
+        return Chunk(start, min(start + rows, chunk.stop))
 
     def _lower_of_chunk(self, chunk: Chunk, bound: Callable[[Chunk, int], Tensor], size: int) -> Tensor:
         try:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from boundscope.errors import BoundscopeError
+from boundscope.sharding.frames import Frames
 
 T = TypeVar("T")
+
+# Products of rows have the same bits, row by row, whatever multiple of this is carried together.
+ROW_UNIT = 16
+LEAST_PART = 64
+TILE_BYTES = (1 << 19) + (1 << 12)  # that a frame gathers: a tile of float32, columns shared out unevenly
 
 
 @dataclass(frozen=True)
@@ -20,11 +27,13 @@ class RankGroup:
     rank: int = 0
     size: int = 1
     splits_rows: bool = True  # False: every rank carries all rows, and only the weights are shared out
+    frames: Frames | None = field(default=None, compare=False, repr=False)  # None: a group of one
 
     @classmethod
     def of_process_group(cls) -> RankGroup:
         """The default process group, which must be initialised."""
-        return cls(dist.get_rank(), dist.get_world_size())
+        size = dist.get_world_size()
+        return cls(dist.get_rank(), size, frames=Frames(size, -(-TILE_BYTES // size)) if size > 1 else None)
 
     def with_all_rows(self) -> RankGroup:
         """The same ranks, each of which carries every row."""
@@ -45,12 +54,38 @@ class RankGroup:
 
     def agree(self, error: BoundscopeError | None) -> None:
         """Raise on every rank what any of them brings (of several, the lowest rank's); all must call together."""
-        if self.size > 1:
+        if self.size > 1 and self._someone_failed(error is not None):
             brought: list[BoundscopeError | None] = [None] * self.size
             dist.all_gather_object(brought, error)
             error = next((one for one in brought if one is not None), None)
         if error is not None:
             raise error
+
+    def _someone_failed(self, failed: bool) -> bool:
+        if self.frames is not None:
+            return self.frames.settle(failed=failed)
+        state = torch.tensor([int(failed)])
+        dist.all_reduce(state, op=dist.ReduceOp.MAX)
+        return bool(state)
+
+    def share(self, values: Tensor) -> list[Tensor]:
+        """Every rank's values, tensors of one size and dtype, in the order of ranks; also in the middle of a pass.
+
+        Raises:
+            PeerStoppedError: another rank has failed.
+        """
+        if self.frames is None:
+            return [values]
+        flat = values.contiguous()
+        parts = self.frames.take(self.frames.post(flat), flat.numel(), flat.dtype)
+        return [part.reshape(flat.shape) for part in parts]
+
+    def part_of(self, rows: int) -> int:
+        """How many of a chunk's rows each rank carries: a multiple of ROW_UNIT, and enough for a product to pay."""
+        if self.size == 1 or not self.splits_rows:
+            return rows
+        part = -(-rows // self.size)
+        return min(rows, max(LEAST_PART, -(-part // ROW_UNIT) * ROW_UNIT))
 
     def gather(self, value: T) -> list[T]:
         """Every rank's value (any picklable object), in the order of ranks, on every rank."""

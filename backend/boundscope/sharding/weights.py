@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.sharding.matrices import LentMatrix, ShardedMatrix
 from boundscope.sharding.ranks import RankGroup
 
 # A constant of fewer elements is kept in every dtype that is asked for; conversion would cost more than it saves.
@@ -33,6 +33,7 @@ class WeightStore:
     """
 
     collective = False
+    lends_tiles = False  # whether `use` takes `tiled`
 
     def __init__(self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device) -> None:
         self._constants = constants
@@ -125,14 +126,16 @@ class WholeWeights(WeightStore):
 
 
 class RowShardedWeights(WeightStore):
-    """Each large constant as 1/P flat shards, gathered just before use and freed right after.
+    """Each large constant as 1/P shards, gathered just before use and freed right after.
 
-    Shards keep the file's own dtype, so that they travel and rest at the file's size; the gathered copy is
-    converted to the dtype it is lent in. Constants under `whole_below` elements stay whole: a collective would cost
-    more than it saves.
+    Shards keep the file's own dtype, so that they travel and rest at the file's size. Large matrices are lent as
+    LentMatrix where a rule reads tiles, and otherwise gathered whole, as other constants are, and converted to the
+    dtype they are lent in. Constants under `whole_below` elements stay whole: a collective would cost more than it
+    saves.
     """
 
     collective = True
+    lends_tiles = True
 
     def __init__(
         self,
@@ -146,31 +149,18 @@ class RowShardedWeights(WeightStore):
         super().__init__(constants, ledger, device)
         self._ranks = ranks
         self._dtype = dtype
-        self._shapes = {name: tuple(array.shape) for name, array in constants.items()}
         self._whole: dict[str, Tensor] = {}
-        self._shards: dict[str, Tensor] = {}
+        self._shards: dict[str, FlatShard] = {}
+        self._matrices: dict[str, ShardedMatrix] = {}
         for name, array in constants.items():
             if array.size < whole_below or array.dtype.kind != "f":
                 whole = _own(array)
                 whole = whole.to(device, dtype) if whole.is_floating_point() else whole.to(device)
                 self._whole[name] = ledger.hold(whole, "weights")
+            elif array.ndim == 2 and array.size >= LARGE_ELEMENTS:
+                self._matrices[name] = ShardedMatrix(array, ranks, ledger, device)
             else:
-                self._shards[name] = ledger.hold(self._shard(array).to(device), "weights")
-
-    def _shard(self, array: NDArray[Any]) -> Tensor:
-        length = -(-array.size // self._ranks.size)
-        flat = array.reshape(-1)[self._ranks.rank * length : (self._ranks.rank + 1) * length]
-        shard = torch.zeros(length, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
-        shard[: flat.size] = torch.from_numpy(np.array(flat))
-        return shard
-
-    def _gather(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
-        shard = self._shards[name]
-        flat = torch.empty(shard.numel() * self._ranks.size, dtype=shard.dtype, device=shard.device)
-        dist.all_gather_into_tensor(flat, shard)
-        shape = self._shapes[name]
-        whole = flat[: int(np.prod(shape))].reshape(shape)
-        return whole if stored and _lends_stored(whole.numel(), whole.dtype, dtype) else whole.to(dtype)
+                self._shards[name] = FlatShard(array, ranks, ledger, device)
 
     @contextmanager
     def use(
@@ -179,9 +169,11 @@ class RowShardedWeights(WeightStore):
         dtype: torch.dtype | None = None,
         stored: Collection[str] = (),
         sparse: Collection[str] = (),
-    ) -> Iterator[dict[str, Tensor]]:
+        tiled: Collection[str] = (),
+    ) -> Iterator[dict[str, Any]]:
+        """As of every store; large matrices among `tiled` come as LentMatrix."""
         wanted = dtype or self._dtype
-        lent = {}
+        lent: dict[str, Any] = {}
         for name in names:
             few = self.sparse(name, wanted) if name in sparse else None
             if few is not None:
@@ -189,7 +181,34 @@ class RowShardedWeights(WeightStore):
             elif name in self._whole:
                 whole = self._whole[name]
                 lent[name] = whole.to(wanted) if whole.is_floating_point() else whole
+            elif name in self._matrices and name in tiled:
+                lent[name] = LentMatrix(self._matrices[name])
             else:
-                lent[name] = self._ledger.hold(self._gather(name, wanted, name in stored), "gathered")
+                lent[name] = self._ledger.hold(self._gathered(name, wanted, name in stored), "gathered")
         yield lent
         lent.clear()
+
+    def _gathered(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
+        matrix = self._matrices.get(name)
+        whole = self._shards[name].gathered() if matrix is None else LentMatrix(matrix).whole()
+        return whole if stored and _lends_stored(whole.numel(), whole.dtype, dtype) else whole.to(dtype)
+
+
+class FlatShard:
+    """One rank's 1/P of a constant's elements, in their order."""
+
+    def __init__(self, array: NDArray[Any], ranks: RankGroup, ledger: Ledger, device: torch.device) -> None:
+        assert ranks.frames is not None
+        self._frames = ranks.frames
+        self._shape = array.shape
+        length = -(-array.size // ranks.size)
+        flat = array.reshape(-1)[ranks.rank * length : (ranks.rank + 1) * length]
+        shard = torch.zeros(length, dtype=torch.from_numpy(np.empty(0, array.dtype)).dtype)
+        shard[: flat.size] = torch.from_numpy(np.array(flat))
+        self._shard = ledger.hold(shard.to(device), "weights")
+
+    def gathered(self) -> Tensor:
+        frames = self._frames.post(self._shard)
+        parts = self._frames.take(frames, self._shard.numel(), self._shard.dtype)
+        flat = torch.cat(parts)[: int(np.prod(self._shape))]
+        return flat.reshape(self._shape).to(self._shard.device)

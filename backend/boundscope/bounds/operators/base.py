@@ -92,6 +92,7 @@ class Rule(Generic[Op]):
         limits: the range of the function, which no interval of an output needs to leave (by more than rounding).
         as_stored: input positions whose constants the rule also takes in another dtype than the rest, and converts as
             it goes: large weights, of which a second copy would be felt.
+        as_tiles: input positions whose large matrices the rule also takes as LentMatrix, which it reads by tiles.
         as_sparse: input positions whose constants may also come as COO tensors.
     """
 
@@ -107,6 +108,7 @@ class Rule(Generic[Op]):
     final: bool = False
     limits: tuple[float, float] | None = None
     as_stored: tuple[int, ...] = ()
+    as_tiles: tuple[int, ...] = ()
     as_sparse: tuple[int, ...] = ()
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Op]:

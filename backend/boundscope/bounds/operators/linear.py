@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -14,6 +14,10 @@ from boundscope.bounds.operators.bilinear import MatMulProductRule
 from boundscope.bounds.operators.relaxation import Parts, sum_to
 from boundscope.bounds.support import Block, Elements, Support
 from boundscope.network.operators.linear import Gemm, MatMul
+from boundscope.sharding.matrices import TILE_COLUMNS, TILE_ROWS, LentMatrix, tiles_of
+from boundscope.sharding.weights import LARGE_ELEMENTS
+
+T = TypeVar("T")
 
 
 def affine_interval(centre: Tensor, radius: Tensor) -> Interval:
@@ -25,39 +29,78 @@ def midpoint(interval: Interval) -> tuple[Tensor, Tensor]:
     return (interval.lower + interval.upper) / 2, (interval.upper - interval.lower) / 2
 
 
-INNER_BLOCK = 512
+INNER_BLOCK = TILE_ROWS
 LONGEST_SUM = 768  # taken in one piece
 CONVERTED_ELEMENTS = 1 << 18  # of a weight in another dtype than the rows, converted at a time
 FEW_ROWS = 64
 SPARSE_PRODUCTS = 1 << 20  # of rows and elements of a sparse matrix, held at a time
 
+Matrix = Tensor | LentMatrix
 
-def blocked_product(rows: Tensor, matrix: Tensor) -> Tensor:
+
+def _is_tiled(matrix: Matrix) -> bool:
+    """Whether a matrix is read by tiles: a matter of its size only, so that sums are the same where it is whole."""
+    return matrix.numel() >= LARGE_ELEMENTS
+
+
+def _small(matrix: Matrix) -> Tensor:
+    return matrix.whole() if isinstance(matrix, LentMatrix) else matrix
+
+
+def blocked_product(rows: Tensor, matrix: Matrix) -> Tensor:
     """rows @ matrix, long sums in blocks of INNER_BLOCK products: of float32, they may then be off by less.
 
-    A matrix of a narrower dtype is converted by blocks of its shape's choice, whatever the rows.
+    Large matrices are read tile by tile, and converted to the rows' dtype where theirs is narrower.
     """
-    inner, width = matrix.shape
-    if matrix.dtype == rows.dtype:
-        return _summed(rows, matrix)
+    if not _is_tiled(matrix):
+        return _summed(rows, _small(matrix).to(rows.dtype))
     if rows.requires_grad:
-        return _summed(rows, matrix.to(rows.dtype))
-    columns = CONVERTED_ELEMENTS // max(1, min(inner, INNER_BLOCK))
-    if columns >= width:
-        return _summed(rows, matrix)
-    carried = rows.new_empty(len(rows), width)
-    for first in range(0, width, columns):
-        carried[:, first : first + columns] = _summed(rows, matrix[:, first : first + columns])
+        product: Tensor = _TiledProduct.apply(rows, matrix)  # type: ignore[no-untyped-call]
+        return product
+    return _by_tiles(rows, matrix)
+
+
+def _by_tiles(rows: Tensor, matrix: Matrix) -> Tensor:
+    """rows [R, inner] @ matrix [inner, width], each column's sum in the order of the tiles above it."""
+    cuts = [(inner, columns) for columns in _cuts(matrix.shape[1]) for inner in _sum_cuts(len(matrix))]
+    carried = rows.new_empty(len(rows), matrix.shape[1])
+    for (inner, columns), tile in zip(cuts, tiles_of(matrix, cuts), strict=True):
+        part = rows[:, inner] @ tile.to(rows.dtype)
+        if inner.start:
+            carried[:, columns] += part
+        else:
+            carried[:, columns] = part
     return carried
 
 
+class _TiledProduct(torch.autograd.Function):
+    """Differentiable in the rows; keeps no tile, but reads them again."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, matrix: Matrix) -> Tensor:
+        ctx.matrix = matrix
+        return _by_tiles(rows, matrix)
+
+    @staticmethod
+    def backward(ctx: Any, carried: Tensor) -> tuple[Tensor, None]:
+        return _by_tiles(carried, ctx.matrix.T), None
+
+
+def _cuts(width: int) -> list[slice]:
+    return [slice(first, min(first + TILE_COLUMNS, width)) for first in range(0, width, TILE_COLUMNS)]
+
+
+def _sum_cuts(inner: int) -> list[slice]:
+    """Of a sum, the blocks."""
+    step = inner if inner <= LONGEST_SUM else INNER_BLOCK
+    return [slice(first, min(first + step, inner)) for first in range(0, inner, step)]
+
+
 def _summed(rows: Tensor, matrix: Tensor) -> Tensor:
-    inner, dtype = len(matrix), rows.dtype
-    if inner <= LONGEST_SUM:
-        return rows @ matrix.to(dtype)
-    total = rows[:, :INNER_BLOCK] @ matrix[:INNER_BLOCK].to(dtype)
-    for first in range(INNER_BLOCK, inner, INNER_BLOCK):
-        part = rows[:, first : first + INNER_BLOCK] @ matrix[first : first + INNER_BLOCK].to(dtype)
+    first, *others = _sum_cuts(len(matrix)) or [slice(0, 0)]
+    total = rows[:, first] @ matrix[first]
+    for inner in others:
+        part = rows[:, inner] @ matrix[inner]
         total = part.add_(total) if not part.requires_grad else part + total
     return total
 
@@ -77,16 +120,33 @@ def _joined(parts: list[Tensor], dim: int = -1) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=dim)
 
 
-def product(rows: Tensor, weight: Tensor) -> Tensor:
+def product(rows: Tensor, weight: Matrix) -> Tensor:
     """rows @ weightᵀ for a weight [out, in] of any dtype."""
-    if weight.dtype == rows.dtype:
-        return rows @ weight.T
-    return _joined([rows @ part.to(rows.dtype).T for part in _output_blocks(weight)])
+    if not _is_tiled(weight):
+        return rows @ _small(weight).to(rows.dtype).T
+    return _outputs(weight, [lambda tile, columns: rows[..., columns] @ tile.to(rows.dtype).T])[0]
 
 
-def absolute_product(rows: Tensor, weight: Tensor) -> Tensor:
+def absolute_product(rows: Tensor, weight: Matrix) -> Tensor:
     """rows @ |weight|ᵀ without a second copy of a large weight [out, in]."""
-    return _joined([rows @ part.abs().to(rows.dtype).T for part in _output_blocks(weight)])
+    if not _is_tiled(weight):
+        return rows @ _small(weight).abs().to(rows.dtype).T
+    return _outputs(weight, [lambda tile, columns: rows[..., columns] @ tile.abs().to(rows.dtype).T])[0]
+
+
+def _outputs(weight: Matrix, parts: Sequence[Callable[[Tensor, slice], Tensor]]) -> list[Tensor]:
+    """Sums over a weight's tiles [out, in] of what each part makes of a tile and its columns: [..., out]."""
+    bands = [slice(first, min(first + TILE_ROWS, len(weight))) for first in range(0, len(weight), TILE_ROWS)]
+    cuts = [(band, columns) for band in bands for columns in _cuts(weight.shape[1])]
+    found: list[list[Tensor]] = [[] for _ in parts]
+    for (_, columns), tile in zip(cuts, tiles_of(weight, cuts), strict=True):
+        for sums, part in zip(found, parts, strict=True):
+            value = part(tile, columns)
+            if columns.start:
+                sums[-1] = sums[-1] + value
+            else:
+                sums.append(value)
+    return [_joined(sums) for sums in found]
 
 
 def sparse_product(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -101,16 +161,19 @@ def sparse_product(rows: Tensor, matrix: Tensor) -> Tensor:
     return _joined(parts, dim=0).reshape(*rows.shape[:-1], matrix.shape[1])
 
 
-def both_products(rows: Tensor, others: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def both_products(rows: Tensor, others: Tensor, weight: Matrix) -> tuple[Tensor, Tensor]:
     """rows @ weightᵀ and others @ |weight|ᵀ."""
-    if weight.dtype == rows.dtype:
-        return rows @ weight.T, absolute_product(others, weight)
-    plain, absolute = [], []
-    for part in _output_blocks(weight):
-        converted = part.to(rows.dtype)
-        plain.append(rows @ converted.T)
-        absolute.append(others @ converted.abs_().T)
-    return _joined(plain), _joined(absolute)
+    if not _is_tiled(weight):
+        weight = _small(weight)
+        return product(rows, weight), absolute_product(others, weight)
+    plain, absolute = _outputs(
+        weight,
+        [
+            lambda tile, columns: rows[:, columns] @ tile.to(rows.dtype).T,
+            lambda tile, columns: others[:, columns] @ tile.abs().to(rows.dtype).T,
+        ],
+    )
+    return plain, absolute
 
 
 @bounds(Gemm)
@@ -119,14 +182,15 @@ class GemmRule(Rule[Gemm]):
 
     mixing = True
     as_stored = (1,)
+    as_tiles = (1,)
 
     def supports(self, view_perturbed: Sequence[bool], op: Gemm) -> str | None:
         if any(view_perturbed[1:]):
             return "only the first operand may depend on the network's input"
         return "a transposed first operand" if op.transpose_a else None
 
-    def _weight(self, view: NodeView[Gemm]) -> Tensor:
-        weight = view.constant(1)
+    def _weight(self, view: NodeView[Gemm]) -> Matrix:
+        weight: Matrix | None = view.constant(1)
         assert weight is not None
         return weight if view.op.transpose_b else weight.T  # [out, in]
 
@@ -183,12 +247,12 @@ class GemmRule(Rule[Gemm]):
             carried = carried * view.op.alpha
         return (carried, None, None)
 
-    def _between(self, view: NodeView[Gemm], rows: Support | None, wanted: Elements | None) -> Tensor:
+    def _between(self, view: NodeView[Gemm], rows: Support | None, wanted: Elements | None) -> Matrix:
         """The weight from the output elements that rows live on to the input elements that are of use."""
 
-        def cut() -> Tensor:
+        def cut() -> Matrix:
             weight = self._weight(view)
-            weight = weight[rows.index] if isinstance(rows, Elements) else weight
+            weight = weight.index_select(0, rows.index) if isinstance(rows, Elements) else weight
             return weight if wanted is None else weight.index_select(1, wanted.index)
 
         return cut() if rows is None and wanted is None else kept(view, ("between", rows, wanted), cut)
@@ -221,7 +285,8 @@ class GemmRule(Rule[Gemm]):
         shape = view.interval(0).lower.shape
         if shape[0] != 1:
             return None
-        carried = self._weight(view)[elements]
+        weight = self._weight(view)
+        carried = weight.taken(elements) if isinstance(weight, LentMatrix) else weight[elements]
         if wanted[0] is not None:
             carried = carried.index_select(1, wanted[0].index)
         carried = carried * (signs * view.op.alpha)[:, None]
@@ -232,13 +297,13 @@ def _block(rows: Tensor, wanted: Elements | None, shape: torch.Size) -> Block:
     return Block(rows, wanted) if wanted is not None else Block(rows.reshape(-1, *shape))
 
 
-def kept(view: NodeView[Any], key: tuple[Any, ...], make: Callable[[], Tensor]) -> Tensor:
+def kept(view: NodeView[Any], key: tuple[Any, ...], make: Callable[[], T]) -> T:
     """What `make` gives, made once a box where the node may keep it."""
     if view.kept is None:
         return make()
     if key not in view.kept:
         view.kept[key] = make()
-    value: Tensor = view.kept[key]
+    value: T = view.kept[key]
     return value
 
 

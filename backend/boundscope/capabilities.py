@@ -19,7 +19,7 @@ from boundscope.protocol import (
 
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN, Method.COMPLETE)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
-SHARDINGS = (Sharding.NONE, Sharding.ROWS, Sharding.FSDP)
+SHARDINGS = (Sharding.NONE, Sharding.ROWS, Sharding.FSDP, Sharding.TP, Sharding.TP_EXACT)
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
 
 
@@ -41,6 +41,7 @@ def check(job: VerifyJob) -> None:
     if job.ranks > 1 and job.sharding is Sharding.NONE:
         others = ", ".join(each for each in SHARDINGS if each is not Sharding.NONE)
         raise UsageError(f"--ranks {job.ranks} needs a --sharding ({others}); --sharding none runs on one rank")
+    _check_nodes(job)
     if job.timeout_s <= 0:
         raise UsageError(f"--timeout {job.timeout_s:g}: the limit must be more than 0 s")
     if job.chunk_rows is not None and (job.chunk_rows < 16 or job.chunk_rows % 16):
@@ -60,11 +61,30 @@ def check(job: VerifyJob) -> None:
             )
 
 
+def _check_nodes(job: VerifyJob) -> None:
+    """Hosts that ssh would not take for options, each once, with as many ranks each."""
+    names = ",".join(job.nodes)
+    for host in job.nodes:
+        if not host or host.startswith("-") or any(letter.isspace() or letter == "," for letter in host):
+            raise UsageError(f"--nodes {names}: {host!r} is no host name")
+    if len(set(job.nodes)) != len(job.nodes):
+        raise UsageError(f"--nodes {names}: a host is named twice; more ranks a node: --ranks-per-node")
+    if job.nodes and job.ranks % len(job.nodes):
+        raise UsageError(
+            f"--ranks {job.ranks} cannot be shared evenly by {len(job.nodes)} nodes; every node runs as many"
+        )
+
+
 def _check_complete(job: VerifyJob) -> None:
     """What belongs to branch and bound."""
     if job.batch is not None and job.batch < 1:
         raise UsageError(f"--batch {job.batch}: at least one domain is bounded at a time")
     if job.method is Method.COMPLETE:
+        if job.sharding in (Sharding.TP, Sharding.TP_EXACT):
+            raise UsageError(
+                f"--sharding {job.sharding} does not go with --method complete: a split neuron would be one rank's "
+                "alone; use --sharding rows or fsdp"
+            )
         return
     for option, given in (
         (f"--branching {job.branching}", job.branching is not Branching.AUTO),
@@ -156,6 +176,8 @@ def check_instances(job: InstancesJob) -> None:
             raise UsageError(f"instance {number + 1} names a file that the benchmark does not have")
         if not instance.timeout_s > 0:
             raise UsageError(f"instance {number + 1}: the time limit must be more than 0 s")
+    if job.verify.nodes:
+        raise UsageError("--instances runs on one machine; leave --nodes out")
     check(job.verify_job(0))
 
 

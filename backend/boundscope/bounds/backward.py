@@ -14,11 +14,13 @@ from boundscope.bounds.context import BoxContext, Charge, NodeFacts
 from boundscope.bounds.domains import Domains, PartFacts, taken
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
+from boundscope.bounds.operators.parallel import summed
 from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_row
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.bounds.splits import Splits, SplitStep
 from boundscope.bounds.steps import LineStep, PartLines, SlopeStep, Spread, row_slices
 from boundscope.bounds.support import Block, Elements, Support, Windows, added
+from boundscope.bounds.total import Total
 from boundscope.network.graph import Node
 
 # Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
@@ -102,7 +104,15 @@ class BackwardPass:
         self._whole = set(rows)
         pending = {name: Block(coefficients.to(self._dtype)) for name, coefficients in rows.items()}
         nonzero = torch.stack([(per_row(one.rows) != 0).any(1) for one in pending.values()]).any(0)
-        return self._finish(pending, _Total(count, self._context.device, self._rigorous, nonzero))
+        return self._finish(pending, self._total(count, nonzero))
+
+    def _total(self, count: int, nonzero: Tensor) -> Total:
+        context = self._context
+        return Total(count, context.device, self._rigorous, nonzero, context.zones.ranks)
+
+    def _at(self, name: str, total: Total) -> Total:
+        """Where what rows meet at a tensor is counted: by every rank alike, or by each for its part of the tensor."""
+        return total.partial if name in self._context.zones.tensors else total
 
     def lower_elements(self, name: str, elements: Tensor, signs: Tensor) -> Tensor:
         """Lower bound of signs[r] · (element elements[r] of tensor `name`): [R] float64.
@@ -110,10 +120,15 @@ class BackwardPass:
         Args:
             name: a tensor that a node computes.
             elements: flat indices, [R] int64.
-            signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64.
+            signs: +1, −1, or 0 for rows that only fill a chunk, [R] float64. Where ranks hold parts of the tensor, 0
+                also for rows that begin on another rank.
         """
         context = self._context
-        total = _Total(len(elements), context.device, self._rigorous, signs != 0)
+        nonzero = signs != 0
+        if name in context.zones.tensors:
+            nonzero = summed(signs.abs(), context.zones.ranks) != 0
+        root = self._total(len(elements), nonzero)
+        total = self._at(name, root)
         total.add(context.references[name].flatten()[elements] * signs)
         signs = signs.to(self._dtype)
         node = next(node for node in context.network.nodes if name in node.outputs)
@@ -125,17 +140,18 @@ class BackwardPass:
                 if self._rigorous:
                     (charge,) = context.facts[node.name].charges(self._engine, self._dtype)
                     if charge is not None:
-                        total.charge(charge.weights[elements] * signs.abs(), 1.0, charge.lost)
+                        total.charge(charge.weights[elements] * signs.abs(), 1.0)
+                        self._lose(node, charge.lost, total)
                 pending: Blocks = {}
-                self._join(pending, node.inputs, selected, total)
-                return self._finish(pending, total)
+                self._join(pending, node.inputs, selected, root)
+                return self._finish(pending, root)
         shape = context.network.tensors[name].shape
         rows = torch.zeros(len(elements), math.prod(shape), dtype=self._dtype, device=context.device)
         rows[torch.arange(len(elements), device=context.device), elements] = signs
         held = context.ledger.hold(rows, "rows").reshape(len(elements), *shape)
-        return self._finish({name: Block(held)}, total)
+        return self._finish({name: Block(held)}, root)
 
-    def _finish(self, pending: Blocks, total: _Total) -> Tensor:
+    def _finish(self, pending: Blocks, total: Total) -> Tensor:
         context = self._context
         for node in reversed(context.network.nodes):
             outputs = tuple(pending.pop(name, None) if name else None for name in node.outputs)
@@ -151,7 +167,7 @@ class BackwardPass:
         return tuple(self._context.live(name) if name else None for name in node.inputs)
 
     def _through_node(
-        self, node: Node, outputs: tuple[Block | None, ...], pending: Blocks, total: _Total
+        self, node: Node, outputs: tuple[Block | None, ...], pending: Blocks, total: Total
     ) -> None:
         """Move coefficients of a node's outputs to its inputs, or to their bounds where rows stop here."""
         context = self._context
@@ -168,14 +184,15 @@ class BackwardPass:
         part = (
             self._domains.facts(node) if self._domains is not None and facts.relaxation is not None else None
         )
-        self._charge(outputs, facts, part, total)
+        here = self._at(node.outputs[0], total)
+        self._charge(node, outputs, facts, part, here)
         if facts.relaxation is not None:
             (block,) = outputs
             assert block is not None
             if part is not None:
-                parts = self._relaxed_of_parts(node, part, block, total)
+                parts = self._relaxed_of_parts(node, part, block, here)
             else:
-                parts = self._relaxed(node, facts, block, total)
+                parts = self._relaxed(node, facts, block, here)
         else:
             parts = self._linear(node, outputs)
         carried: Blocks = {}
@@ -195,7 +212,7 @@ class BackwardPass:
             whole = tuple(None if block is None else block.whole() for block in outputs)
             return _blocks(rule.backward(view, whole))
 
-    def _relaxed(self, node: Node, facts: NodeFacts, block: Block, total: _Total) -> tuple[Block | None, ...]:
+    def _relaxed(self, node: Node, facts: NodeFacts, block: Block, total: Total) -> tuple[Block | None, ...]:
         """Rows at the output's distance from its reference, as rows at the inputs' distances from theirs."""
         self.relaxed_nodes.append(node)
         if self._splits is not None and node.name in self._splits.values:
@@ -222,7 +239,7 @@ class BackwardPass:
         return self._through_planes(node, relaxation, local, rows, total)
 
     def _through_planes(
-        self, node: Node, relaxation: Relaxation, local: Relaxation | None, rows: Tensor, total: _Total
+        self, node: Node, relaxation: Relaxation, local: Relaxation | None, rows: Tensor, total: Total
     ) -> tuple[Block | None, ...]:
         """Whole rows through a relaxation, by its form about the reference point where there is one."""
         if local is not None:
@@ -239,7 +256,7 @@ class BackwardPass:
         return _blocks(whole)
 
     def _relaxed_of_parts(
-        self, node: Node, facts: PartFacts, block: Block, total: _Total
+        self, node: Node, facts: PartFacts, block: Block, total: Total
     ) -> tuple[Block | None, ...]:
         """Rows through the relaxations of their own parts."""
         self.relaxed_nodes.append(node)
@@ -286,9 +303,7 @@ class BackwardPass:
             x, y = x.index_select(0, support.index), y.index_select(0, support.index)
         return step.with_slopes(theta, free.index_select(0, self._which), x, y)
 
-    def _with_splits(
-        self, node: Node, facts: NodeFacts, block: Block, splits: Splits, total: _Total
-    ) -> Block:
+    def _with_splits(self, node: Node, facts: NodeFacts, block: Block, splits: Splits, total: Total) -> Block:
         """Through the lines of a `slope_free` node, or, where a row is bounded on one of its pieces, through that."""
         support = block.support if isinstance(block.support, Elements) else None
         whole = block if support is not None else Block(block.whole())
@@ -313,9 +328,7 @@ class BackwardPass:
         total.add(constant)
         return Block(carried.reshape(whole.rows.shape), support)
 
-    def _with_slopes(
-        self, node: Node, facts: NodeFacts, block: Block, slopes: Tensor, total: _Total
-    ) -> Block:
+    def _with_slopes(self, node: Node, facts: NodeFacts, block: Block, slopes: Tensor, total: Total) -> Block:
         """Through lines whose lower slopes are each row's own."""
         support = block.support if isinstance(block.support, Elements) else None
         whole = block if support is not None else Block(block.whole())
@@ -350,11 +363,12 @@ class BackwardPass:
             if not self._rigorous:
                 self._kept.append(tensor)
 
-    def _to_distance(self, name: str, block: Block, total: _Total) -> None:
+    def _to_distance(self, name: str, block: Block, total: Total) -> None:
         """Make rows that are functions of a tensor's values functions of its distance from the reference point."""
         if name not in self._whole:
             return
         self._whole.discard(name)
+        total = self._at(name, total)
         rows, reference = block.whole(), self._context.references[name]
         total.add(dot(rows, reference))
         if self._rigorous:
@@ -362,7 +376,12 @@ class BackwardPass:
             total.subtract(error.double() * (gamma(reference.numel() + 4, ENGINE.unit) * INFLATION))
 
     def _charge(
-        self, outputs: tuple[Block | None, ...], facts: NodeFacts, part: PartFacts | None, total: _Total
+        self,
+        node: Node,
+        outputs: tuple[Block | None, ...],
+        facts: NodeFacts,
+        part: PartFacts | None,
+        total: Total,
     ) -> None:
         """Subtract what the node adds and what carrying rows through it rounds."""
         if not self._rigorous:
@@ -375,7 +394,8 @@ class BackwardPass:
                 (block,) = outputs
                 assert block is not None
                 whole = Block(block.whole())
-                self._charge_sum(whole, own.weights.index_select(0, self._which), own.lost, total)
+                self._charge_sum(whole, own.weights.index_select(0, self._which), total)
+                total.lose(own.lost)
                 return
         for block, charge in zip(outputs, facts.charges(self._engine, self._dtype), strict=True):
             if block is None or charge is None:
@@ -383,28 +403,33 @@ class BackwardPass:
             weights, support = charge.weights, block.support
             if support is not None:
                 weights = self._kept_of(facts, "charge", support, partial(support.take, weights))
-            self._charge_sum(block, weights, charge.lost, total)
+            self._charge_sum(block, weights, total)
+            self._lose(node, charge.lost, total)
 
-    def _charge_sum(self, block: Block, weights: Tensor, lost: float, total: _Total) -> None:
-        """Subtract Σ |coefficients|·weights, and `lost`."""
+    def _lose(self, node: Node, lost: float, total: Total) -> None:
+        """What underflow may cost at a node; at the end of a zone, each rank tells that of its own inputs."""
+        (total.partial if self._context.rule(node).collective else total).lose(lost)
+
+    def _charge_sum(self, block: Block, weights: Tensor, total: Total) -> None:
+        """Subtract Σ |coefficients|·weights."""
         absolute = per_row(self._context.ledger.hold(block.rows.abs(), "workspace"))
         if weights.dim() > 1:
             weighed = (absolute * per_row(weights)).sum(1)
         else:
             weighed = absolute @ weights
-        # The sum's own rounding, of any order, is less than the inflation, and its underflow than `lost`.
+        # The sum's own rounding, of any order, is less than the inflation, and its underflow than a charge's `lost`.
         inflation = 1.0 + 2.0 * gamma(absolute.shape[1] + 2, self._engine.unit)
-        total.charge(weighed, inflation, lost)
+        total.charge(weighed, inflation)
 
     def _join(
-        self, blocks: Blocks, names: tuple[str, ...], parts: tuple[Block | None, ...], total: _Total
+        self, blocks: Blocks, names: tuple[str, ...], parts: tuple[Block | None, ...], total: Total
     ) -> None:
         """One entry a tensor, where a node reads the same tensor twice."""
         for name, part in zip(names, parts, strict=False):
             if part is not None:
                 self._accumulate(blocks, name, part, total)
 
-    def _accumulate(self, pending: Blocks, name: str, block: Block, total: _Total) -> None:
+    def _accumulate(self, pending: Blocks, name: str, block: Block, total: Total) -> None:
         self._context.ledger.hold(block.rows, "rows")
         if not self._rigorous:
             self._kept.append(block.rows)
@@ -418,10 +443,12 @@ class BackwardPass:
         if self._rigorous:
             slack = self._context.deviation(name) * (self._engine.unit * INFLATION)
             charge = Charge.of(slack, 0.0, self._engine, self._dtype)
-            self._charge_sum(joined, _met(joined, charge.weights), charge.lost, total)
+            total = self._at(name, total)
+            self._charge_sum(joined, _met(joined, charge.weights), total)
+            total.lose(charge.lost)
 
-    def _concretize(self, name: str, block: Block, total: _Total) -> None:
-        context = self._context
+    def _concretize(self, name: str, block: Block, total: Total) -> None:
+        context, total = self._context, self._at(name, total)
         if self._keep:
             self.at_inputs[name] = per_row(block.whole())
         if self._domains is not None and name in self._domains.intervals:
@@ -473,7 +500,7 @@ class BackwardPass:
         error = torch.cat(magnitudes) * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
         return torch.cat(values), error
 
-    def _concretize_parts(self, name: str, block: Block, interval: Interval, total: _Total) -> None:
+    def _concretize_parts(self, name: str, block: Block, interval: Interval, total: Total) -> None:
         """Least value of each row over its own part: ends [D, *S] of the tensor."""
         self._to_distance(name, block, total)
         assert self._which is not None
@@ -542,59 +569,3 @@ def _least_by_ends(flat: Tensor, interval: Interval) -> tuple[Tensor, Tensor]:
     count = flat.shape[1] + 8
     error = magnitude * (gamma(count, ENGINE.unit) * INFLATION) + used.double() * ENGINE.absolute(count)
     return positive @ lower + negative @ upper, error
-
-
-class _Total:
-    """Constants of rows [R], and everything that must be subtracted for rounding [R], summed at the end."""
-
-    def __init__(self, count: int, device: torch.device, rigorous: bool, nonzero: Tensor) -> None:
-        """`nonzero` [R]: the rows that begin with any coefficient; only they can lose something to underflow."""
-        self._rigorous = rigorous
-        self._nonzero = nonzero
-        self._zero = torch.zeros(count, dtype=torch.float64, device=device)
-        self._parts: list[Tensor] = []
-        self._errors: list[Tensor] = []
-        self._weighed: list[Tensor] = []
-        self._inflations: list[float] = []
-        self._lost = 0.0
-
-    def add(self, part: Tensor | None) -> None:
-        """A constant, [R]; what its sum with the others rounds is counted in the end."""
-        if part is not None:
-            self._parts.append(part.to(torch.float64))
-
-    def subtract(self, error: Tensor) -> None:
-        """[R] float64, at least 0."""
-        self._errors.append(error)
-
-    def charge(self, weighed: Tensor, inflation: float, lost: float) -> None:
-        """Subtract weighed·inflation, [R], and `lost` of every row that is not zero."""
-        self._weighed.append(weighed)
-        self._inflations.append(inflation)
-        self._lost += lost
-
-    def _value(self) -> Tensor:
-        if not self._parts:
-            return self._zero
-        return self._parts[0] if len(self._parts) == 1 else torch.stack(self._parts).sum(0)
-
-    def lower(self) -> Tensor:
-        """[R]; of a search pass, the plain sum."""
-        value = self._value()
-        if not self._rigorous:
-            return value
-        error = self._zero
-        if self._parts:
-            error = torch.stack(self._parts).abs().sum(0) * gamma(len(self._parts) + 2, ENGINE.unit)
-        if self._errors:
-            error = error + torch.stack(self._errors).sum(0)
-        if self._weighed:
-            inflations = self._zero.new_tensor(self._inflations)
-            error = error + inflations @ torch.stack(self._weighed).double()
-            error = error + self._nonzero * self._lost
-        error = error * INFLATION
-        bound = value - error
-        infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
-        bound = torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
-        # A sum that overflowed says nothing, and must not pass for a bound above every goal.
-        return torch.where(bound == infinity, torch.nan, bound)

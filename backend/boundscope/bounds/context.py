@@ -36,6 +36,7 @@ from boundscope.network.operators.linear import Conv, Gemm, MatMul
 from boundscope.properties.types import Box
 from boundscope.sharding.matrices import LentMatrix
 from boundscope.sharding.weights import LARGE_ELEMENTS, WeightStore
+from boundscope.sharding.zones import SUMMED, Zones
 
 # Elements that cannot leave their reference are left out of rows where they are this part of a tensor of this size.
 FIXED_PART = 0.1
@@ -287,6 +288,11 @@ class BoxContext:
             return self.rule(node).theta_matters(view).flatten().nonzero().flatten()
 
     @cached_property
+    def zones(self) -> Zones:
+        """Which tensors are this rank's part of something, where layers are split over ranks."""
+        return Zones.of(self.network)
+
+    @cached_property
     def _producers(self) -> dict[str, Node]:
         return {name: node for node in self.network.nodes for name in node.outputs}
 
@@ -471,7 +477,10 @@ class BoxContext:
         model = RoundingModel(0.0, 0.0) if whole else self.model
         relative = model.relative(terms) * INFLATION
         flushed = not self.subnormal.isdisjoint(view.node.inputs)
-        reached = rule.magnitude(_without_subnormals(view)) if flushed else magnitudes
+        if flushed or (rule.collective and model.unit):
+            reached = rule.magnitude(_without_subnormals(view) if flushed else view)
+        else:
+            reached = magnitudes
         deployed = [m * relative + model.absolute(terms) for m in reached]
         if self.model.unit and not whole:
             self._require_in_float32(view.node, reached)
@@ -480,7 +489,7 @@ class BoxContext:
             deployed[0] = deployed[0] + folded
         own = gamma(terms + 8, ENGINE.unit) * INFLATION
         hull = self._around_references(view)
-        if hull is not view and not rule.relaxed:
+        if (hull is not view or rule.collective) and not rule.relaxed:
             magnitudes = rule.magnitude(hull)
         return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
 
@@ -493,6 +502,8 @@ class BoxContext:
         if isinstance(view.op, Gemm) and (view.op.alpha, view.op.beta) != (1.0, 1.0):
             return False
         if isinstance(view.op, MatMul) and len(view.perturbed) > 1:
+            return False
+        if isinstance(view.op, SUMMED):  # each rank sees a part of what decides
             return False
         ends = (end for x in view.inputs if x is not None for end in (x.lower, x.upper))
         return (

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 import torch
 
 from boundscope.network.graph import Network
+from boundscope.network.lowering import lowered
 from boundscope.protocol import Sharding
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import Ledger, RowShardedWeights, WeightStore, WholeWeights
+from boundscope.sharding.zones import split_network
+
+TENSOR_PARALLEL = (Sharding.TP, Sharding.TP_EXACT)
 
 
 @dataclass(frozen=True)
@@ -20,11 +24,13 @@ class Placed:
         network: the network, or this rank's part of it where layers are split.
         weights: where its constants lie.
         ranks: the ranks, and whether they divide rows among them.
+        whole: of a rank's part of a network, the network.
     """
 
     network: Network
     weights: WeightStore
     ranks: RankGroup
+    whole: Network | None = None
 
 
 def place(
@@ -33,5 +39,10 @@ def place(
     """Place a network on the ranks; all of them call together."""
     if ranks.size == 1 or sharding is Sharding.NONE:
         return Placed(network, WholeWeights(network.constants, ledger, device, torch.float64), ranks)
+    if sharding in TENSOR_PARALLEL:
+        together = ranks.with_all_rows()
+        part = split_network(lowered(network), together)
+        own = WholeWeights(part.constants, ledger, device, torch.float64)
+        return Placed(part, own, together, network)
     weights = RowShardedWeights(network.constants, ledger, device, torch.float64, ranks)
     return Placed(network, weights, ranks.with_all_rows() if sharding is Sharding.FSDP else ranks)

@@ -39,6 +39,7 @@ from boundscope.protocol import (
     Method,
     RankMemory,
     Seconds,
+    Sharding,
     Verdict,
     VerifyJob,
     VerifyResult,
@@ -334,6 +335,8 @@ class _VerifyRun:
             device=device,
             chunk_rows=self.job.chunk_rows,
             precision=self.job.precision,
+            whole=placed.whole,
+            exact_zones=self.job.sharding is Sharding.TP_EXACT,
         )
 
     def _attacked(

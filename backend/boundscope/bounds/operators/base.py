@@ -94,6 +94,7 @@ class Rule(Generic[Op]):
             it goes: large weights, of which a second copy would be felt.
         as_tiles: input positions whose large matrices the rule also takes as LentMatrix, which it reads by tiles.
         as_sparse: input positions whose constants may also come as COO tensors.
+        collective: ranks sum their parts in what it tells of the output, and must ask for the same in the same order.
     """
 
     exact: bool = False
@@ -110,6 +111,7 @@ class Rule(Generic[Op]):
     as_stored: tuple[int, ...] = ()
     as_tiles: tuple[int, ...] = ()
     as_sparse: tuple[int, ...] = ()
+    collective: bool = False
 
     def use(self, perturbed: Sequence[bool]) -> Rule[Op]:
         """The rule for a node with these inputs perturbed: this one, or another that it stands for."""

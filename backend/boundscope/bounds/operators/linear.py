@@ -92,7 +92,7 @@ def _cuts(width: int) -> list[slice]:
 
 def _sum_cuts(inner: int) -> list[slice]:
     """Of a sum, the blocks."""
-    step = inner if inner <= LONGEST_SUM else INNER_BLOCK
+    step = max(1, inner) if inner <= LONGEST_SUM else INNER_BLOCK
     return [slice(first, min(first + step, inner)) for first in range(0, inner, step)]
 
 

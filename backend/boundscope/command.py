@@ -39,6 +39,8 @@ def _how(job: VerifyJob, timeout_s: float | None) -> list[str]:
         words += ["--branching", job.branching]
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
+    if job.nodes:
+        words += ["--nodes", ",".join(job.nodes)]
     for option, value in (
         ("--chunk-rows", job.chunk_rows),
         ("--memory-budget", _budget(job)),

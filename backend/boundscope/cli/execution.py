@@ -73,7 +73,7 @@ def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     with stop_on_signal(line.say_at_once) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         recorder.add(-1, StateChanged(state=JobState.RUNNING))
-        result = (_one_rank if job.ranks == 1 else _ranks)(job, files, recorder, stop, hold)
+        result = (_one_rank if job.ranks == 1 and not job.nodes else _ranks)(job, files, recorder, stop, hold)
         recorder.add(0, result)
         recorder.add(-1, StateChanged(state=JobState.FINISHED))
     info = JobInfo(

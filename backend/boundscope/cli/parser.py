@@ -161,6 +161,14 @@ def real(text: str) -> float:
     return value
 
 
+def hosts(text: str) -> tuple[str, ...]:
+    """Host names with commas between them."""
+    found = tuple(part.strip() for part in text.split(","))
+    if not all(found):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of hosts, as host1,host2")
+    return found
+
+
 def whole(text: str) -> int:
     if not re.fullmatch(r"[+-]?\d+", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number")
@@ -243,7 +251,17 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="run auto_LiRPA beside the native engine; an error where both cannot be right",
     )
-    how.add_argument("--ranks", metavar="P", type=whole, default=1, help="processes of the job (default: 1)")
+    how.add_argument("--ranks", metavar="P", type=whole, help="processes of the job (default: 1)")
+    how.add_argument(
+        "--nodes",
+        metavar="HOST,…",
+        type=hosts,
+        default=(),
+        help="machines, as ssh knows them, that share the ranks (default: this one); the first keeps rank 0",
+    )
+    how.add_argument(
+        "--ranks-per-node", metavar="K", type=whole, help="in place of --ranks (default: ranks / nodes, else 1)"
+    )
     how.add_argument(
         "--timeout", metavar="S", type=real, help="seconds (default: 300, or as the instances file says)"
     )

@@ -92,6 +92,8 @@ def check_options(arguments: argparse.Namespace) -> None:
     if arguments.threads is not None and arguments.threads < 1:
         raise UsageError(f"--threads {arguments.threads}: there must be at least one thread")
     inputs.check_order(arguments.network, arguments.property)
+    if arguments.checkpoint is not None and arguments.nodes:
+        raise UsageError("--checkpoint is kept on one machine; leave it or --nodes out")
     if arguments.checkpoint is not None:
         check_checkpoint(arguments)
 
@@ -161,7 +163,8 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         method=arguments.method,
         engine=arguments.engine,
         sharding=arguments.sharding,
-        ranks=arguments.ranks,
+        ranks=read_ranks(arguments),
+        nodes=arguments.nodes,
         arithmetic=arguments.arithmetic,
         precision=arguments.precision,
         timeout_s=DEFAULT_TIMEOUT_S if arguments.timeout is None else arguments.timeout,
@@ -176,6 +179,25 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
     )
     capabilities.check(job)
     return job
+
+
+def read_ranks(arguments: argparse.Namespace) -> int:
+    """The number of ranks, from --ranks, or --nodes and --ranks-per-node; UsageError where they do not agree."""
+    ranks: int | None = arguments.ranks
+    per_node: int | None = arguments.ranks_per_node
+    count = len(arguments.nodes)
+    if per_node is None:
+        return ranks if ranks is not None else max(1, count)
+    if not count:
+        raise UsageError("--ranks-per-node goes with --nodes HOST,…")
+    if per_node < 1:
+        raise UsageError(f"--ranks-per-node {per_node}: each node runs at least one rank")
+    if ranks is not None and ranks != per_node * count:
+        raise UsageError(
+            f"--ranks {ranks} is not {count} nodes with --ranks-per-node {per_node}, which makes {per_node * count}; "
+            "leave one of the two out"
+        )
+    return per_node * count
 
 
 def property_source(arguments: argparse.Namespace) -> PropertySource:

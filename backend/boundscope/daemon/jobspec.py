@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,10 +11,11 @@ from pathlib import Path
 import msgspec
 
 from boundscope.errors import StoreError
-from boundscope.protocol import Job, Struct, Tally
+from boundscope.protocol import Job, Struct, Tally, VerifyJob
 
 SPEC_NAME = "job.json"
 REPORT_NAME = "launch.json"
+PULSE_NAME = "pulse.json"
 LOG_NAME = "output.log"
 SEARCH_NAME = "search"  # the folder of a complete search's state, which another job can take over
 CHECKPOINT_NAME = "checkpoint"
@@ -48,6 +50,19 @@ KINDS: Mapping[str, Kind] = {
 }
 
 
+class NodePlace(Struct, frozen=True):
+    """Where one node of a job stands: its number, and how it meets the others."""
+
+    node: int
+    nodes: int
+    host: str  # as people call it
+    address: str  # of the first node, which keeps the store that all meet at
+    port: int
+    own_address: str  # of this node, on its way there
+    interface: str  # which has that address
+    listener: int | None = None  # the first node's listening socket: a descriptor that its launcher inherits
+
+
 class JobSpec(Struct, frozen=True):
     """All that the processes of one job need, in its folder (mode 0600, for it holds the job's secret key)."""
 
@@ -68,6 +83,21 @@ class JobSpec(Struct, frozen=True):
     properties: tuple[str, ...] = ()
     first: int = 0  # the instance of a benchmark to go on with, after those counted in `tally`
     tally: Tally = Tally()
+    place: NodePlace | None = None  # on a node of several; None: this machine runs all ranks
+
+    @builtins.property  # `property` is a field here
+    def nodes(self) -> tuple[str, ...]:
+        """The hosts that run the ranks; () where this machine runs all of them."""
+        return self.job.nodes if isinstance(self.job, VerifyJob) else ()
+
+    def host_of(self, rank: int) -> str:
+        """The host that runs a rank; "" where that is this machine."""
+        return self.nodes[rank * len(self.nodes) // self.ranks] if self.nodes else ""
+
+    def name_of(self, rank: int) -> str:
+        """What messages call a rank: "rank 3", or "rank 3 on HOST"."""
+        host = self.host_of(rank)
+        return f"rank {rank} on {host}" if host else f"rank {rank}"
 
 
 class RankExit(Struct, frozen=True):
@@ -75,6 +105,14 @@ class RankExit(Struct, frozen=True):
 
     rank: int
     exit_code: int
+
+
+class RankPulse(Struct, frozen=True):
+    """How a rank on a node is, as its agent sees it: whether stopped by a signal, and the processor time it used."""
+
+    rank: int
+    stopped: bool
+    cpu_s: float
 
 
 class LaunchReport(Struct, frozen=True):
@@ -126,3 +164,19 @@ def read_report(folder: Path) -> LaunchReport:
         return msgspec.json.decode((folder / REPORT_NAME).read_bytes(), type=LaunchReport)
     except (OSError, msgspec.DecodeError):
         return LaunchReport()
+
+
+def write_pulses(folder: Path, pulses: tuple[RankPulse, ...]) -> None:
+    """Leave word of how the ranks on other nodes are; not worth a wait for the disk."""
+    temporary = folder / f".{PULSE_NAME}"
+    temporary.write_bytes(msgspec.json.encode(pulses))
+    temporary.replace(folder / PULSE_NAME)
+
+
+def read_pulses(folder: Path) -> dict[int, RankPulse]:
+    """How the ranks on other nodes are, by rank; those of which nothing is known yet are missing."""
+    try:
+        pulses = msgspec.json.decode((folder / PULSE_NAME).read_bytes(), type=tuple[RankPulse, ...])
+    except (OSError, msgspec.DecodeError):
+        return {}
+    return {pulse.rank: pulse for pulse in pulses}

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from boundscope.daemon.jobspec import EXIT_CANCELLED, EXIT_LOST_PEER, LOG_NAME, RankExit, read_report
+from boundscope.daemon.jobspec import (
+    EXIT_CANCELLED,
+    EXIT_LOST_PEER,
+    LOG_NAME,
+    RankExit,
+    read_report,
+    read_spec,
+)
+from boundscope.errors import StoreError
 from boundscope.protocol import Failure, InstancesResult, JobState, VariabilityResult, Verdict, VerifyResult
 
 LOG_TAIL_BYTES = 4000
@@ -48,6 +56,7 @@ def judge(witness: Witness, folder: Path, launcher_code: int, *, cancelled: bool
     had arrived stands, unless it only reports the error that such a death caused.
     """
     report = read_report(folder)
+    name_of = _names(folder)
     killed = None if witness.doom else _killed_rank(report.exits)
     result = witness.result
     told = isinstance(result, InstancesResult)  # whose errors were the instances' own
@@ -58,7 +67,7 @@ def judge(witness: Witness, folder: Path, launcher_code: int, *, cancelled: bool
     if witness.doom is not None:
         return _failed(folder, witness.doom.cause, witness.doom.rank)
     if killed is not None:
-        return _failed(folder, _signal_sentence(killed, witness.out_of_memory_killed), killed.rank)
+        return _failed(folder, _signal_sentence(killed, witness.out_of_memory_killed, name_of), killed.rank)
     if witness.failures:
         return Outcome(JobState.FAILED, witness.failures[0].cause)
     if report.cause:
@@ -71,7 +80,7 @@ def _judge_exits(exits: tuple[RankExit, ...], folder: Path, launcher_code: int, 
     for each in sorted(
         bad, key=lambda each: each.exit_code in (EXIT_LOST_PEER, EXIT_CANCELLED, -signal.SIGTERM)
     ):
-        return _failed(folder, _exit_sentence(each), each.rank)
+        return _failed(folder, _exit_sentence(each, _names(folder)), each.rank)
     if launcher_code < 0:
         name = _signal_name(-launcher_code)
         return _failed(
@@ -89,12 +98,20 @@ def _killed_rank(exits: Iterable[RankExit]) -> RankExit | None:
     return next((each for each in exits if each.exit_code < 0 and each.exit_code != -signal.SIGTERM), None)
 
 
-def _signal_sentence(killed: RankExit, out_of_memory: bool) -> str:
+def _names(folder: Path) -> Callable[[int], str]:
+    """What this job's ranks are called, with their hosts where there are several."""
+    try:
+        return read_spec(folder).name_of
+    except StoreError:
+        return "rank {}".format
+
+
+def _signal_sentence(killed: RankExit, out_of_memory: bool, name_of: Callable[[int], str]) -> str:
     number = -killed.exit_code
     hint = ""
     if number == signal.SIGKILL:
         hint = " by the kernel's out-of-memory killer" if out_of_memory else " (maybe out of memory)"
-    return f"rank {killed.rank} was killed by {_signal_name(number)}{hint}"
+    return f"{name_of(killed.rank)} was killed by {_signal_name(number)}{hint}"
 
 
 def _memory_hint(number: int, witness: Witness) -> str:
@@ -105,12 +122,13 @@ def _memory_hint(number: int, witness: Witness) -> str:
     )
 
 
-def _exit_sentence(each: RankExit) -> str:
+def _exit_sentence(each: RankExit, name_of: Callable[[int], str]) -> str:
+    name = name_of(each.rank)
     if each.exit_code == EXIT_LOST_PEER:
-        return f"rank {each.rank} lost its connection to another rank"
+        return f"{name} lost its connection to another rank"
     if each.exit_code < 0:
-        return f"rank {each.rank} was killed by {_signal_name(-each.exit_code)}"
-    return f"rank {each.rank} ended with status {each.exit_code} and left no result"
+        return f"{name} was killed by {_signal_name(-each.exit_code)}"
+    return f"{name} ended with status {each.exit_code} and left no result"
 
 
 def _signal_name(number: int) -> str:

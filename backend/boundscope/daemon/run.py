@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 
 from boundscope.daemon.instances import InstanceWatch
-from boundscope.daemon.jobspec import REPORT_NAME, JobSpec, Kind, write_spec
+from boundscope.daemon.jobspec import REPORT_NAME, JobSpec, Kind, RankPulse, read_pulses, write_spec
 from boundscope.daemon.launch import Launch, Launched, launch_anew
 from boundscope.daemon.overtime import Overtime
 from boundscope.daemon.pause import Pause
@@ -147,7 +147,8 @@ class JobRun:
         now = time.monotonic()
         rank = self._ranks.get(hello.rank)
         if rank is None:
-            mark = ProcessMark.of(hello.pid)
+            # A process of another machine is known by what its node tells of it.
+            mark = None if self.spec.nodes else ProcessMark.of(hello.pid)
             self._ranks[hello.rank] = _Rank(peer, mark, now)
             if mark is not None:
                 self.remember(mark)
@@ -348,32 +349,46 @@ class JobRun:
 
     def _look_at(self, number: int, rank: _Rank, now: float) -> None:
         """A rank is silent: stopped, hanging, or busy in one long call that lets no other thread run?"""
-        if rank.mark is None or not rank.mark.alive:
+        seen = self._seen(number, rank)
+        if seen is None:
             return  # the launcher sees that it died, and how
         silent = now - rank.heard_s
-        if is_stopped(rank.mark.pid):
-            self._doom(
-                number, f"rank {number} was stopped (SIGSTOP) and gave no sign of life for {silent:.0f} s"
-            )
+        name = self.spec.name_of(number)
+        if seen.stopped:
+            self._doom(number, f"{name} was stopped (SIGSTOP) and gave no sign of life for {silent:.0f} s")
             return
-        used = cpu_seconds([rank.mark.pid])
+        used = seen.cpu_s
         if rank.looked_s <= rank.heard_s or used - rank.cpu_s > 0.05:
             rank.cpu_s, rank.computed_s = used, now
         rank.looked_s = now
         if silent > HANGING_S and now - rank.computed_s > HANGING_S - SILENT_S:
-            self._doom(number, f"rank {number} gave no sign of life for {silent:.0f} s and does not compute")
+            self._doom(number, f"{name} gave no sign of life for {silent:.0f} s and does not compute")
+
+    def _seen(self, number: int, rank: _Rank) -> RankPulse | None:
+        """How a rank's process is now; None where there is none."""
+        if self.spec.nodes:
+            return read_pulses(self.folder).get(number)
+        if rank.mark is None or not rank.mark.alive:
+            return None
+        pid = rank.mark.pid
+        return RankPulse(rank=number, stopped=is_stopped(pid), cpu_s=cpu_seconds([pid]))
 
     def _watch_joining(self, now: float) -> None:
         waited = now - self._started_s
         if waited < JOIN_S or self._process is None:
             return
-        used = cpu_seconds([self._process.pid])
+        used = cpu_seconds([self._process.pid]) + sum(
+            pulse.cpu_s for pulse in read_pulses(self.folder).values()
+        )
         if waited < JOIN_BUSY_S and (self._start_cpu_s == 0.0 or used - self._start_cpu_s > 0.5):
             self._started_s += 2.0
             self._start_cpu_s = used
             return
         missing = [number for number in range(self.spec.ranks) if number not in self._ranks]
-        names = ", ".join(str(number) for number in missing)
+        names = ", ".join(
+            f"{number} on {self.spec.host_of(number)}" if self.spec.nodes else str(number)
+            for number in missing
+        )
         word = "rank" if len(missing) == 1 else "ranks"
         self._doom(
             missing[0], f"{word} {names} never joined: not heard of within {waited:.0f} s of the start"

@@ -52,6 +52,8 @@ def main(folder: Path) -> NoReturn:
     process.begin()
     spec = read_spec(folder)
     rank = int(os.environ["RANK"])
+    if spec.place is not None:  # the node's agent looks after it
+        (folder / f"rank-{rank}.pid").write_text(str(os.getpid()), encoding="ascii")
     observer = Observer(spec, rank)
     status = _run_guarded(spec, rank, observer)
     delivered = observer.close()
@@ -70,7 +72,7 @@ def _run_guarded(spec: JobSpec, rank: int, observer: Observer) -> int:
         return 1
     except MemoryError:
         observer.emit(
-            Failure(cause=f"rank {rank} ran out of memory", rank=rank, detail=traceback.format_exc())
+            Failure(cause=f"{spec.name_of(rank)} ran out of memory", rank=rank, detail=traceback.format_exc())
         )
         return 1
     except Exception as error:  # noqa: BLE001 the edge of the process: told with its cause, and the status says so
@@ -78,7 +80,7 @@ def _run_guarded(spec: JobSpec, rank: int, observer: Observer) -> int:
         if _lost_peer(error):
             observer.log(f"rank {rank} lost its connection to another rank: {_first_line(error)}", "error")
             return EXIT_LOST_PEER
-        cause = f"rank {rank} failed: {type(error).__name__}: {_first_line(error)}"
+        cause = f"{spec.name_of(rank)} failed: {type(error).__name__}: {_first_line(error)}"
         observer.emit(Failure(cause=cause, rank=rank, detail=traceback.format_exc()))
         return 1
     return 0
@@ -112,7 +114,7 @@ def _run(spec: JobSpec, rank: int, observer: Observer) -> None:
     entry: Entry = getattr(importlib.import_module(module), function)
     assert not isinstance(spec.job, InspectJob), "inspections do not run in ranks"
     torch.set_num_threads(max(1, int(os.environ.get("OMP_NUM_THREADS", "1"))))
-    join(spec.ranks, gpus=not isinstance(spec.job, VariabilityJob))
+    join(spec.ranks, gpus=not isinstance(spec.job, VariabilityJob), name_of=spec.name_of)
     ranks = RankGroup.of_process_group()
     files = job_files(spec)
     # The instances of a benchmark have a limit each, and the whole has none.
@@ -149,10 +151,10 @@ def job_files(spec: JobSpec) -> Files:
     )
 
 
-def join(size: int, *, gpus: bool = True) -> None:
+def join(size: int, *, gpus: bool = True, name_of: Callable[[int], str] = "rank {}".format) -> None:
     """Meet the other ranks within JOIN_S; after that, one may wait PATIENCE for another in a collective.
 
-    NCCL carries tensors on GPUs (of jobs that use `gpus`), gloo (on loopback) those on the CPU.
+    NCCL carries tensors on GPUs (of jobs that use `gpus`), gloo those on the CPU.
     """
     import torch
     import torch.distributed as dist
@@ -169,10 +171,8 @@ def join(size: int, *, gpus: bool = True) -> None:
     try:
         store.wait([f"here {each}" for each in range(size)], timedelta(seconds=JOIN_S))
     except dist.DistStoreError:
-        missing = ", ".join(str(each) for each in range(size) if not store.check([f"here {each}"]))
-        raise RankFailedError(
-            f"rank {missing} never joined: rank {rank} waited {JOIN_S:g} s for it"
-        ) from None
+        missing = ", ".join(name_of(each) for each in range(size) if not store.check([f"here {each}"]))
+        raise RankFailedError(f"{missing} never joined: {name_of(rank)} waited {JOIN_S:g} s for it") from None
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=PATIENCE)
 
 

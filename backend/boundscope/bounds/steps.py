@@ -12,6 +12,7 @@ from torch import Tensor
 
 from boundscope.bounds.operators.relaxation import Backward, Lines, dot, per_row
 from boundscope.bounds.support import Elements, Support, Windows
+from boundscope.sharding.ranks import ROW_UNIT
 
 SLICE_ELEMENTS = 1 << 17
 
@@ -227,6 +228,7 @@ def _weighed(rows: Tensor, vector: Tensor) -> Tensor:
 
 
 def row_slices(flat: Tensor) -> Iterator[slice]:
-    """A few rows [R, k] after another, so that their float64 copies stay in the cache."""
-    step = max(1, SLICE_ELEMENTS // max(1, flat.shape[1]))
+    """A few rows [R, k] after another, so that their float64 copies stay in the cache; in units of which the sums have
+    the same bits, row by row, however many rows there are."""
+    step = max(1, SLICE_ELEMENTS // max(1, flat.shape[1]) // ROW_UNIT) * ROW_UNIT
     return (slice(first, first + step) for first in range(0, len(flat), step))

@@ -117,6 +117,7 @@ class _VerifyRun:
                 verdict = outcome.verdict
             finally:
                 self.checkpoint.settle(verdict)
+        self._tell_traffic()
         margin = Margin(smallest=None) if self.property is None else self.proof.margin(self.property)
         return VerifyResult(
             verdict=outcome.verdict,
@@ -131,6 +132,15 @@ class _VerifyRun:
             cross_check=self.cross_check,
             search=None if self.complete is None else self.complete.summary,
         )
+
+    def _tell_traffic(self) -> None:
+        frames = self.ranks.frames
+        if self.ranks.rank == 0 and frames is not None and frames.traffic.received_bytes:
+            told = frames.traffic
+            self.monitor.log(
+                f"gathers: {told.under_way_s:.2f} s under way, {100 * told.hidden_share:.0f} % hidden, "
+                f"{told.received_bytes / 2**20:.0f} MiB received"
+            )
 
     def _guarded(self) -> Outcome:
         try:

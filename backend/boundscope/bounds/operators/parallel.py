@@ -182,6 +182,10 @@ class SummedMatMulRule(_SummedRule):
     as_stored = MatMulRule.as_stored
     as_sparse = MatMulRule.as_sparse
 
+    def backward_terms(self, view: NodeView[Any]) -> int:
+        # Of the whole weight: parts may be unequal, and all ranks charge the output alike.
+        return int(view.op.fan_in) * view.output_shapes[0][-1]
+
 
 @bounds(SummedConv)
 class SummedConvRule(_SummedRule):

@@ -73,6 +73,7 @@ def test_what_cannot_be_split_further_is_named(tmp_path: Path) -> None:
     assert outcome.counterexample is None
     assert (0, 0) not in outcome.proven
     assert "cannot be split further" in outcome.stuck
+    assert "of case 0 " in outcome.stuck  # counted as everywhere else: from 0
 
 
 def test_a_box_that_is_a_point_is_decided_at_the_point(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ class ActivationSearch:
         """
         for number, clause in sorted(self._task.open):
             if not self._task.cases[number].clauses[clause].constraints:
-                return self._outcome(None, f"clause {clause + 1} of box {number + 1} has no constraint")
+                return self._outcome(None, f"clause {clause} of case {number} has no constraint")
         if self._state is not None:
             self._go_on_from(self._state)
         waiting = sorted({case for case, _ in self._task.open - self._progress.proven})

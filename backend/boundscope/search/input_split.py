@@ -88,9 +88,9 @@ class InputSplit:
     def run(self) -> SearchOutcome:
         task = self._task
         try:
-            for key in task.open:
+            for key in sorted(task.open):
                 if not task.cases[key[0]].clauses[key[1]].constraints:
-                    return self._outcome(stuck=f"clause {key[1] + 1} of box {key[0] + 1} has no constraint")
+                    return self._outcome(stuck=f"clause {key[1]} of case {key[0]} has no constraint")
             self._waiting.extend(self._groups())
             if self._state is not None:
                 self._go_on_from(self._state)
@@ -458,7 +458,7 @@ class _Group:
         point = rows["lower"][0]
         shown = ", ".join(f"{value:.9g}" for value in point[:8]) + (", …" if len(point) > 8 else "")
         self.stuck = (
-            f"near the point ({shown}) of box {self.keys[int(rows['place'][0])][0][0] + 1} the margin is too "
+            f"near the point ({shown}) of case {self.keys[int(rows['place'][0])][0][0]} the margin is too "
             "close to zero to be decided, and the inputs cannot be split further"
         )
 

@@ -244,6 +244,7 @@ class ResumableSearch(Protocol):
 
 
 def search_of(branching: Branching) -> ResumableSearch:
+    # Not imported above: they take 30 ms or more to import, which a job that needs no search should not wait for.
     if branching is Branching.INPUT:
         from boundscope.search.input_split import split_inputs
 

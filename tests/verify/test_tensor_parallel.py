@@ -1,4 +1,4 @@
-"""Layers split over ranks: sound always, with `tp-exact` as tight as one rank, and no rank holds a split weight whole."""
+"""Layers split over ranks: sound, with `tp-exact` as tight as one rank, and no rank holds a split weight whole."""
 
 from __future__ import annotations
 
@@ -173,7 +173,9 @@ def test_bounds_of_split_layers(networks: dict[str, str], tmp_path: Path, size: 
         assert (first.lower <= least_sampled(case)).all(), case
         scale = 1.0 + whole.lower.abs().max()
         # Never tighter than one rank but by rounding, and by what a search happens to find.
-        slack = 1e-5 if case.method is Method.ALPHA_CROWN else 1e-8 * float(scale)
+        # Float32's slack is that of the intervals that are known of each tensor, which a forward pass cuts on one rank.
+        found_alike = case.method is not Method.ALPHA_CROWN and case.arithmetic is Arithmetic.REAL
+        slack = 1e-8 * float(scale) if found_alike else 1e-5
         if case.sharding is TP:
             assert (first.lower <= whole.lower + slack).all(), case
         if case.sharding is EXACT or case.network == networks["one zone"] or case.method is Method.IBP:

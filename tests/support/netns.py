@@ -126,7 +126,10 @@ def loopback_ssh(folder: Path) -> Iterator[Ssh]:
 
 @contextmanager
 def two_namespaces(folder: Path) -> Iterator[Ssh]:
-    """Two namespaces that reach each other and this one through a bridge, each with an ssh server."""
+    """Two namespaces that reach each other and this one through a bridge, each with an ssh server.
+
+    In each of them the machine's own name is 127.0.1.1, as Debian installs it.
+    """
     sshd = require_sshd()
     if shutil.which("ip") is None:
         pytest.skip("no `ip` here: apt-get install iproute2")
@@ -157,6 +160,10 @@ def _bridge(stack: ExitStack, mark: str, net: str) -> None:
 
 def _namespace(stack: ExitStack, mark: str, net: str, number: int) -> None:
     space, outer = f"{mark}{number}", f"{mark}v{number}"
+    own = Path("/etc/netns") / space  # where `ip netns exec` takes /etc/hosts from
+    own.mkdir(parents=True)
+    stack.callback(shutil.rmtree, own)
+    (own / "hosts").write_text(f"127.0.0.1 localhost\n127.0.1.1 {socket.gethostname()}\n")
     _run("ip", "netns", "add", space)
     stack.callback(_run, "ip", "netns", "del", space)
     _run("ip", "link", "add", outer, "type", "veth", "peer", "name", "eth0", "netns", space)

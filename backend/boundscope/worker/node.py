@@ -318,7 +318,7 @@ def _interface_of(address: str) -> str:
     """The interface that has an address; "" where none has."""
     for name, addresses in psutil.net_if_addrs().items():
         if any(each.address.partition("%")[0] == address for each in addresses):
-            return name
+            return str(name)
     return ""
 
 

@@ -1,0 +1,96 @@
+"""One rank of several fails in the middle of its work: within 30 s the job ends with a named cause and no process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+
+import psutil
+import pytest
+
+from boundscope.daemon import run as daemon_run
+from boundscope.daemon.jobspec import KINDS, Kind
+from boundscope.errors import RankFailedError
+from boundscope.protocol import FileRef, PropertyFile, Sharding, Verdict, VerifyJob
+from boundscope.worker.files import JobFiles
+from boundscope.worker.local import run_local
+from daemon.small_files import write_network, write_property
+from daemon.support import environment
+from worker import rank_faults
+
+FAULTS = {**KINDS, "verify": Kind("boundscope.worker.launch", "worker.rank_faults:run")}
+LATE = {**KINDS, "verify": Kind("worker.fault_launch", "boundscope.worker.verify:run_verify")}
+both_modes = pytest.mark.parametrize("sharding", [Sharding.ROWS, Sharding.FSDP])
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A job's files; afterwards nothing below this process, nor in the groups that it led, runs."""
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    yield JobFiles(write_network(tmp_path / "net.onnx"), write_property(tmp_path / "p.vnnlib"))
+    ours = [p for p in psutil.process_iter(["pid", "environ"]) if belongs(p) and p.pid not in before]
+    assert ours == []
+
+
+def belongs(process: psutil.Process) -> bool:
+    """Whether a job of this process started it: torchrun tells every rank so, wherever it has gone."""
+    parent = f"{os.getpid()}"
+    found = (process.info["environ"] or {}).get("BOUNDSCOPE_PARENT_PID") == parent
+    return found and process.status() != psutil.STATUS_ZOMBIE
+
+
+def job(sharding: Sharding, seed: int = 0, ranks: int = 2) -> VerifyJob:
+    ref = FileRef(name="x", sha256="0" * 64, size_bytes=1)
+    source = PropertyFile(file=ref)
+    return VerifyJob(network=ref, property=source, seed=seed, ranks=ranks, sharding=sharding, timeout_s=60.0)
+
+
+def failure(files: JobFiles, described: VerifyJob, kinds: dict[str, Kind]) -> str:
+    begin = time.monotonic()
+    with pytest.raises(RankFailedError) as caught:
+        run_local(described, files, lambda rank, event: None, kinds=kinds)
+    assert time.monotonic() - begin < 30
+    return str(caught.value)
+
+
+@both_modes
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (rank_faults.KILLED, "rank 1 was killed by SIGKILL"),
+        (rank_faults.STOPPED, "rank 1 was stopped (SIGSTOP)"),
+        (rank_faults.OUT_OF_MEMORY, "rank 1 ran out of memory"),
+        (rank_faults.EXCEPTION, "rank 1 failed: ValueError: this rank has had enough"),
+    ],
+    ids=["SIGKILL", "SIGSTOP", "out of memory", "exception"],
+)
+def test_a_rank_that_fails_among_the_bounds_is_named(files, sharding, fault, said):
+    assert said in failure(files, job(sharding, fault), FAULTS)
+
+
+def test_a_rank_that_never_joins_is_named_by_those_who_waited(files):
+    """The wait is 2 s here instead of 25 s."""
+    assert "rank 1 never joined: rank 0 waited 2 s for it" in failure(files, job(Sharding.ROWS), LATE)
+
+
+def test_the_wait_for_a_late_rank_fits_into_the_thirty_seconds():
+    from boundscope.worker import rank
+
+    assert rank.JOIN_S < 28
+    assert daemon_run.JOIN_S < 28
+
+
+def test_ports_that_are_taken_are_no_matter(files, monkeypatch):
+    """The store's port is the system's choice, whatever another program has left in the environment."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for name, value in (
+            ("MASTER_ADDR", "127.0.0.1"),
+            ("MASTER_PORT", str(taken.getsockname()[1])),
+            ("RANK", "7"),
+            ("WORLD_SIZE", "8"),
+        ):
+            monkeypatch.setenv(name, value)
+        result = run_local(job(Sharding.FSDP), files, lambda rank, event: None)
+    assert result.verdict is Verdict.VERIFIED, result.reason

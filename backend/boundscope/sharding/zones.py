@@ -30,7 +30,7 @@ _ALONE = RankGroup()
 class ZoneEntry(Operator):
     """The identity on a tensor that every rank has; coefficients of it are summed over the ranks."""
 
-    onnx_type = "ZoneEntry"
+    onnx_type = "Identity"
     ranks: RankGroup = _ALONE
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,7 +10,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QApplication, QDockWidget, QFileDialog, QWidget
 
-from boundscope.protocol import InstancesJob, VariabilityJob, VerifyJob
+from boundscope.comparison import LEAST_RUNS, MOST_RUNS
+from boundscope.protocol import InstancesJob, Sharding, VariabilityJob, VerifyJob
 from boundscope_app import export, files
 from boundscope_app.benchmark_draft import benchmark_draft_of
 from boundscope_app.draft import draft_of
@@ -71,6 +73,33 @@ class Commands:
             self._window.form.set_draft(benchmark_draft_of(info.job))
             go_to(self._window.form, self._window.form.run_button)
 
+    def compare(self) -> None:
+        """Put the runs that are selected in the Jobs table side by side, or say how to select them."""
+        window, picked = self._window, self._window.jobs.picked()
+        if not LEAST_RUNS <= len(picked) <= MOST_RUNS:
+            window.tell(
+                "info",
+                f"Select {LEAST_RUNS} to {MOST_RUNS} runs in the Jobs table, then compare them: Ctrl+click or "
+                f"Shift+click, or with the keys Shift+Up and Shift+Down, or Ctrl+Space. Selected now: {len(picked)}.",
+            )
+            go_to(window.jobs, window.jobs.table)
+            return
+        window.compare(picked)
+
+    def compare_with_fsdp(self) -> None:
+        """Fill the form with the selected run's job under FSDP; the two are compared as soon as it runs."""
+        window, info = self._window, self._window.runs.selected_info
+        if info is None or not isinstance(info.job, VerifyJob):
+            return
+        draft = draft_of(info.job)
+        options = replace(draft.options, sharding=Sharding.FSDP, ranks=max(2, info.job.ranks))
+        window.form.set_draft(replace(draft, options=options))
+        window.compare_next_with = info.id
+        window.tell(
+            "info", "The form holds the same job with its weights sharded (FSDP). Run it to compare the two."
+        )
+        go_to(window.form, window.form.run_button)
+
     def ask_delete(self) -> None:
         info = self._window.runs.selected_info
         if info is None:
@@ -98,7 +127,7 @@ class Commands:
         if self._exporter is not None:
             window.tell("info", "An export is under way; it is shown below.")
             return
-        exporter = self._exporter = export.Exporter(window.tabs.views, folder, window)
+        exporter = self._exporter = export.Exporter(window.tabs.all_views, folder, window)
         name = f"Export to {folder.name}"
 
         def show(progress: export.ExportProgress) -> None:
@@ -124,7 +153,7 @@ class Commands:
         """The same, before returning: for whoever scripts the window."""
         QApplication.setOverrideCursor(Qt.CursorShape.WaitCursor)
         try:
-            exported = export.export_all(self._window.tabs.views, folder)
+            exported = export.export_all(self._window.tabs.all_views, folder)
         finally:
             QApplication.restoreOverrideCursor()
         self._tell_exported(exported, folder)

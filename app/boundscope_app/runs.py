@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from PySide6.QtCore import QObject, Signal
 
+from boundscope.comparison import LEAST_RUNS, MOST_RUNS, Run
 from boundscope.protocol import EventRecord, JobInfo
 from boundscope.records import JobRecord
 
@@ -14,7 +15,7 @@ class RunModel(QObject):
     """Jobs by id, in the order they were made, with what each has said so far.
 
     Signals: `listed` (all jobs anew), `added`, `changed`, `removed`, `grew` (a job's id), `selected` (an
-    id or ""). Lives in the window's thread.
+    id or ""), `comparing` (other runs are compared, or one of them has another record). Lives in the window's thread.
     """
 
     listed = Signal()
@@ -23,12 +24,14 @@ class RunModel(QObject):
     removed = Signal(str)
     grew = Signal(str)
     selected = Signal(str)
+    comparing = Signal()
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._infos: dict[str, JobInfo] = {}
         self._records: dict[str, JobRecord] = {}
         self._selected = ""
+        self._compared: tuple[str, ...] = ()
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -46,6 +49,15 @@ class RunModel(QObject):
     def selected_record(self) -> JobRecord | None:
         return self._records.get(self._selected)
 
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The runs that are compared, the first is what ratios are to; () where none are."""
+        return self._compared
+
+    def compared_runs(self) -> tuple[Run, ...]:
+        """The same with their records, which grow."""
+        return tuple(Run(self._infos[job_id], self.record(job_id)) for job_id in self._compared)
+
     def info(self, job_id: str) -> JobInfo | None:
         return self._infos.get(job_id)
 
@@ -62,6 +74,7 @@ class RunModel(QObject):
         self._infos = {info.id: info for info in ordered if info.kind != "inspect"}
         self._records = {id_: record for id_, record in self._records.items() if id_ in self._infos}
         self.listed.emit()
+        self.compare(self._compared)
         if self._selected and self._selected not in self._infos:
             self.select("")
 
@@ -78,6 +91,7 @@ class RunModel(QObject):
             return
         self._records.pop(job_id, None)
         self.removed.emit(job_id)
+        self.compare(each for each in self._compared if each != job_id)
         if self._selected == job_id:
             self.select("")
 
@@ -93,6 +107,16 @@ class RunModel(QObject):
         self._records[job_id] = record
         if job_id == self._selected:
             self.selected.emit(job_id)
+        if job_id in self._compared:
+            self.comparing.emit()
+
+    def compare(self, job_ids: Iterable[str]) -> None:
+        """Compare these runs, as far as they are known; fewer than two end the comparison."""
+        known = tuple(dict.fromkeys(each for each in job_ids if each in self._infos))[:MOST_RUNS]
+        wanted = known if len(known) >= LEAST_RUNS else ()
+        if wanted != self._compared:
+            self._compared = wanted
+            self.comparing.emit()
 
     def select(self, job_id: str) -> None:
         """Show this run everywhere; "" shows none."""

@@ -53,6 +53,7 @@ class Session(QObject):
         self._inspection = 0
         self._watched: set[str] = set()
         self._wanted = ""
+        self._wanted_compared: tuple[str, ...] = ()
         self.listed = False
         self._loss = ""
         self.state = LinkState()
@@ -66,18 +67,19 @@ class Session(QObject):
         link.command_failed.connect(self._command_failed)
         link.inspected.connect(self._inspected)
         runs.selected.connect(self._selected)
+        runs.comparing.connect(self._compared)
 
     # ------------------------------------------------------------ asked by the user
 
-    def want(self, job_id: str) -> None:
-        """Select this run as soon as the daemon lists it (the one kept from the last time)."""
-        self._wanted = job_id
+    def want(self, job_id: str, compared: tuple[str, ...] = ()) -> None:
+        """Select this run, and compare these, as soon as the daemon lists them (as kept from the last time)."""
+        self._wanted, self._wanted_compared = job_id, compared
 
     def switch(self, host: RemoteHost | None) -> None:
         """Leave this daemon, whose jobs go on, and show those of another host (None: of this computer)."""
         self._link.switch(host)
         self._watched.clear()
-        self._wanted = ""
+        self._wanted, self._wanted_compared = "", ()
         self.listed = False
         self._take_back_loss()
         self._runs.set_jobs(())
@@ -146,6 +148,8 @@ class Session(QObject):
             self.listed = True
             if not self._runs.selected_id:
                 self._runs.select(self._wanted)
+            if not self._runs.compared:
+                self._runs.compare(self._wanted_compared)
 
     def _job_changed(self, info: JobInfo, deleted: bool) -> None:
         if deleted:
@@ -156,7 +160,7 @@ class Session(QObject):
         self._runs.put(info)
         if known is not None and not known.state.ended and info.state.ended:
             self.job_ended.emit(info)
-            self._release(keep=self._runs.selected_id)
+            self._release()
 
     def _events_arrived(self, job_id: str, records: tuple[EventRecord, ...]) -> None:
         if self._runs.info(job_id) is not None:
@@ -185,18 +189,27 @@ class Session(QObject):
     # ------------------------------------------------------------ which runs are watched
 
     def _selected(self, job_id: str) -> None:
+        self._watch(job_id)
+        self._release()
+
+    def _compared(self) -> None:
+        for job_id in self._runs.compared:
+            self._watch(job_id)
+        self._release()
+
+    def _watch(self, job_id: str) -> None:
         if job_id and job_id not in self._watched:
             self._watched.add(job_id)
             self._link.send(Watch(job_id, self._runs.record(job_id).last_number))
-        self._release(keep=job_id)
 
-    def _release(self, keep: str) -> None:
+    def _release(self) -> None:
         """Stop watching runs that have ended and are not shown; their records stay as they are."""
+        shown = {self._runs.selected_id, *self._runs.compared}
         for job_id in sorted(self._watched):
             info = self._runs.info(job_id)
             complete = info is None or (
                 info.state.ended and self._runs.record(job_id).last_number >= info.last_number
             )
-            if job_id != keep and complete:
+            if job_id not in shown and complete:
                 self._watched.discard(job_id)
                 self._link.send(Unwatch(job_id))

@@ -30,6 +30,7 @@ class Settings(msgspec.Struct, kw_only=True):
     library: tuple[str, ...] = ()
     selected_job: str = ""
     selected_layer: str = ""  # of that job, by the name of its ONNX node
+    compared: tuple[str, ...] = ()  # jobs, the first is what ratios are to
     last_folder: str = ""
     hosts: tuple[RemoteHost, ...] = ()  # that the window may connect to
     host: str = ""  # the one it was connected to, "" for this computer

@@ -19,7 +19,8 @@ from PySide6.QtWidgets import (
 
 import boundscope
 from boundscope.client import RemoteHost
-from boundscope.protocol import JobInfo
+from boundscope.comparison import LEAST_RUNS
+from boundscope.protocol import JobInfo, Sharding, VerifyJob
 from boundscope_app import examples as example_store
 from boundscope_app import icons
 from boundscope_app import settings as settings_store
@@ -51,7 +52,16 @@ FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
 LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 250, 400, 190
 LAYOUT_VERSION = 1
-JOB_ACTIONS = ("run.pause", "run.cancel", "run.resume", "run.again", "file.export_all", "run.delete")
+JOB_ACTIONS = (
+    "run.compare",
+    "run.compare_fsdp",
+    "run.pause",
+    "run.cancel",
+    "run.resume",
+    "run.again",
+    "file.export_all",
+    "run.delete",
+)
 
 
 class MainWindow(QMainWindow):
@@ -67,6 +77,7 @@ class MainWindow(QMainWindow):
         self._theme_choice: ThemeChoice = theme or settings.theme
         self._run_when_ready = False
         self._held = False
+        self.compare_next_with = ""  # the run that the next one is compared with as soon as it is accepted
         self._closed = False
         found, problems = example_store.examples()
         self._examples: tuple[Example, ...] = found
@@ -151,6 +162,8 @@ class MainWindow(QMainWindow):
                 bar.addAction(action)
         for button in bar.findChildren(QWidget):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        for view in self.tabs.compare_views:
+            view.end_button.setDefaultAction(self.actions_by_id["run.compare_end"])
         self.jobs.set_actions([self.actions_by_id[name] for name in JOB_ACTIONS])
 
     def _handlers(self) -> dict[str, Callable[[], object]]:
@@ -166,6 +179,9 @@ class MainWindow(QMainWindow):
             "run.pause": lambda: self.session.pause(self.runs.selected_id),
             "run.resume": lambda: self.session.resume(self.runs.selected_id),
             "run.again": self.commands.use_again,
+            "run.compare": self.commands.compare,
+            "run.compare_fsdp": self.commands.compare_with_fsdp,
+            "run.compare_end": lambda: self.runs.compare(()),
             "run.delete": self.commands.ask_delete,
             "view.next": lambda: self.tabs.step(1),
             "view.previous": lambda: self.tabs.step(-1),
@@ -200,6 +216,8 @@ class MainWindow(QMainWindow):
         self.runs.selected.connect(self._run_selected)
         self.runs.listed.connect(self._show_center)
         self.runs.changed.connect(self._update_actions)
+        self.runs.comparing.connect(self._comparing)
+        self.jobs.picked_changed.connect(self._update_actions)
         self.session.told.connect(self.tell)
         self.session.taken_back.connect(self.messages.take_back)
         self.session.run_refused.connect(self._run_refused)
@@ -252,7 +270,7 @@ class MainWindow(QMainWindow):
             self.tabs.show_view(kept.view)
         self.library.add([Path(text) for text in kept.library if Path(text).exists()])
         self.library.set_recent(kept.recent)
-        self.session.want(kept.selected_job)
+        self.session.want(kept.selected_job, kept.compared)
         self.tabs.layer_selection.remember(kept.selected_job, kept.selected_layer)
         self.actions_by_id[f"theme.{self._theme_choice}"].setChecked(True)
         self._show_center()
@@ -265,6 +283,8 @@ class MainWindow(QMainWindow):
         if self.runs.selected_id:
             kept.selected_job = self.runs.selected_id
             kept.selected_layer = self.tabs.layer_selection.layer
+        if self.session.listed:
+            kept.compared = self.runs.compared
         kept.library = tuple(str(path) for path in self.library.paths())[: settings_store.LIBRARY_LIMIT]
         problem = settings_store.save(kept)
         if problem:
@@ -311,7 +331,7 @@ class MainWindow(QMainWindow):
         self.work.show_work(name, f"{percent} %", upload.done_bytes, upload.total_bytes, eta_s)
 
     def _show_center(self) -> None:
-        if self.runs.selected_info is not None:
+        if self.runs.selected_info is not None or self.runs.compared:
             self._stack.setCurrentWidget(self.tabs)
             return
         self._stack.setCurrentWidget(self.welcome)
@@ -329,6 +349,11 @@ class MainWindow(QMainWindow):
         self.actions_by_id["run.resume"].setEnabled(info is not None and info.resumable)
         for name in ("run.again", "run.delete", "file.export_all"):
             self.actions_by_id[name].setEnabled(info is not None)
+        self.actions_by_id["run.compare"].setEnabled(len(self.runs.ids) >= LEAST_RUNS)
+        self.actions_by_id["run.compare_end"].setEnabled(bool(self.runs.compared))
+        job = None if info is None else info.job
+        sharded = isinstance(job, VerifyJob) and job.sharding is not Sharding.FSDP
+        self.actions_by_id["run.compare_fsdp"].setEnabled(sharded)
         self.actions_by_id["file.copy_command"].setEnabled(self.form.draft.complete)
 
     def _show_pause(self, info: JobInfo | None) -> None:
@@ -344,6 +369,15 @@ class MainWindow(QMainWindow):
     def _run_selected(self, _job_id: str) -> None:
         info = self.runs.selected_info
         self.setWindowTitle(f"{info.title} — Boundscope" if info else "Boundscope")
+        self._show_center()
+        self._update_actions()
+
+    def compare(self, job_ids: tuple[str, ...]) -> None:
+        """Put these runs side by side and show where they differ."""
+        self.runs.compare(job_ids)
+        self.tabs.show_view("compare")
+
+    def _comparing(self) -> None:
         self._show_center()
         self._update_actions()
 
@@ -368,6 +402,9 @@ class MainWindow(QMainWindow):
 
     def _run_accepted(self) -> None:
         self.form.set_busy(False)
+        first, self.compare_next_with = self.compare_next_with, ""
+        if first and first in self.runs.ids and first != self.runs.selected_id:
+            self.compare((first, self.runs.selected_id))
         self._keep()
 
     def _run_refused(self, reason: str) -> None:

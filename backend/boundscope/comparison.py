@@ -108,9 +108,17 @@ def checked(infos: Sequence[JobInfo]) -> None:
 
 
 def width_rows(runs: Sequence[Run]) -> tuple[WidthRow, ...]:
-    """One row a case and layer that two runs at least have a width of, in the order of the first that has it."""
+    """One row a case and layer that two runs at least have a width of, in the order of the first that has it.
+
+    A run that measures tells widths over all cases: these are case 0's where there is no other.
+    """
+    single = not any(case for run in runs for case, _ in run.record.layers)
     of_run: list[dict[tuple[int | None, str], LayerRow]] = [
-        {(row.case, row.node): row for row in run.record.layer_rows() if row.width is not None}
+        {
+            (0 if single else row.case, row.node): row
+            for row in run.record.layer_rows()
+            if row.width is not None
+        }
         for run in runs
     ]
     keys = dict.fromkeys(key for rows in of_run for key in rows)
@@ -254,7 +262,7 @@ def facts_table(runs: Sequence[Run], *, only_different: bool = False) -> Table:
         for fact in (Fact("job", tuple(run.info.id for run in runs), asked=False), *facts(runs))
         if fact.differs or not only_different
     )
-    return Table("compare", ("", "differs", *heads(runs)), rows)
+    return Table("compare", ("fact", "differs", *heads(runs)), rows)
 
 
 def widths_table(runs: Sequence[Run]) -> Table:

@@ -9,10 +9,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boundscope.layers import DIGITS_PER_BIT, noise_now
-from boundscope.protocol import InstancesJob, JobInfo, PropertySource, VariabilityJob, VerifyJob
+from boundscope.protocol import InstancesJob, JobInfo, PropertySource, Sharding, VariabilityJob, VerifyJob
 from boundscope.records import Cell, JobRecord
 
 Value = Cell
+DEFAULT = "automatic"  # an option that was left open; a line of nothing else says nothing
 
 
 @dataclass(frozen=True)
@@ -37,8 +38,9 @@ class Fact:
 
     @property
     def differs(self) -> bool:
-        """Whether the runs that have a value do not all have the same, or some have none."""
-        return len(set(self.values)) > 1
+        """Whether the runs do not all have the same value; an option that a run's kind does not have does not count."""
+        values = [value for value in self.values if value is not None] if self.asked else self.values
+        return len(set(values)) > 1
 
     @property
     def label(self) -> str:
@@ -58,7 +60,7 @@ def run_names(runs: Sequence[Run]) -> tuple[str, ...]:
         told = [
             text
             for key, text in mine.items()
-            if text and (len({other.get(key) for other in parts}) > 1 or (kinds and key == "how"))
+            if text and (len({other[key] for other in parts if key in other}) > 1 or (kinds and key == "how"))
         ]
         names.append(", ".join(told) or _short_title(run.info))
     counts = {name: names.count(name) for name in names}
@@ -83,7 +85,7 @@ def _name_parts(run: Run) -> dict[str, str]:
             "property": property_text(job.property),
             "how": job.method.value,
             "engine": job.engine.value,
-            "sharding": job.sharding.value if job.ranks > 1 or job.sharding.value != "none" else "none",
+            "sharding": "no sharding" if job.sharding is Sharding.NONE else job.sharding.value,
             "ranks": counted(job.ranks, "rank"),
             "arithmetic": job.arithmetic.label,
             "precision": job.precision.value,
@@ -98,7 +100,7 @@ def _name_parts(run: Run) -> dict[str, str]:
         return {
             "network": job.network.name,
             "how": job.mode.upper(),
-            "precision": _bits_text(job.precision),
+            "significand": _bits_text(job.precision),
             "points": _points_text(job),
             "samples": counted(job.samples, "sample"),
             "seed": f"seed {job.seed}",
@@ -147,7 +149,7 @@ def facts(runs: Sequence[Run]) -> tuple[Fact, ...]:
         Fact(name, tuple(get(run) for run in runs), unit, asked)
         for name, unit, asked, get in (*_ASKED, *_FOUND, *_peaks(runs))
     ]
-    return tuple(fact for fact in found if any(value is not None for value in fact.values))
+    return tuple(fact for fact in found if any(value not in (None, DEFAULT) for value in fact.values))
 
 
 def _verify(get: Callable[[VerifyJob], Value]) -> _Getter:
@@ -170,6 +172,11 @@ def _noise(get: Callable[[VariabilityJob], Value]) -> _Getter:
 def _field(name: str) -> _Getter:
     """A field that several kinds of job have."""
     return lambda run: getattr(run.info.job, name, None)
+
+
+def _threads(run: Run) -> Value:
+    job = run.info.job
+    return (job.threads_per_rank or DEFAULT) if isinstance(job, VerifyJob | VariabilityJob) else None
 
 
 def _network(run: Run) -> Value:
@@ -209,12 +216,12 @@ _ASKED: tuple[tuple[str, str, bool, _Getter], ...] = (
     ("samples asked", "", True, _noise(lambda job: job.samples)),
     ("sharding", "", True, _verify(lambda job: job.sharding.value)),
     ("ranks", "", True, _field("ranks")),
-    ("nodes", "", True, _verify(lambda job: " ".join(job.nodes) or None)),
-    ("threads per rank", "", True, _field("threads_per_rank")),
+    ("nodes", "", True, _verify(lambda job: " ".join(job.nodes) or DEFAULT)),
+    ("threads per rank", "", True, _threads),
     ("branching", "", True, _verify(lambda job: job.branching.value if _is_complete(job) else None)),
-    ("batch", "", True, _verify(lambda job: job.batch)),
-    ("rows at a time", "", True, _verify(lambda job: job.chunk_rows)),
-    ("memory budget per rank", "", True, _verify(lambda job: _budget_text(job) or None)),
+    ("batch", "", True, _verify(lambda job: (job.batch or DEFAULT) if _is_complete(job) else None)),
+    ("rows at a time", "", True, _verify(lambda job: job.chunk_rows or DEFAULT)),
+    ("memory budget per rank", "", True, _verify(lambda job: _budget_text(job) or DEFAULT)),
     ("seed", "", True, lambda run: getattr(_with_seed(run), "seed", None)),
     ("time limit", "s", True, _field("timeout_s")),
 )
@@ -359,7 +366,7 @@ _FOUND: tuple[tuple[str, str, bool, _Getter], ...] = (
     ("domains open", "", False, _open),
     ("deepest domain", "splits", False, _depth),
     ("samples taken", "", False, _measured(_samples)),
-    ("least mean digits of a layer", "decimal digits", False, _measured(_least_digits)),
+    ("least mean decimal digits of a layer", "", False, _measured(_least_digits)),
     ("layer of these", "", False, _measured(_least_layer)),
     ("decisions flipped", "", False, _flipped),
     ("whole run", "s", False, _wall),

@@ -26,7 +26,15 @@ from PySide6.QtCore import QEventLoop, Qt, QTimer  # noqa: E402
 from PySide6.QtWidgets import QApplication, QWidget  # noqa: E402
 
 from app.window_support import APP_PATHS, EXAMPLES, end_daemon, example_draft, start_xvfb  # noqa: E402
-from boundscope.protocol import Branching, Method, RoundingMode, Sharding, SourceSearch  # noqa: E402
+from boundscope.protocol import (  # noqa: E402
+    Arithmetic,
+    Branching,
+    Method,
+    Precision,
+    RoundingMode,
+    Sharding,
+    SourceSearch,
+)
 from boundscope.records import JobRecord  # noqa: E402
 from boundscope_app.benchmark_draft import BenchmarkDraft  # noqa: E402
 from boundscope_app.draft import Draft  # noqa: E402
@@ -207,6 +215,71 @@ def searches(gallery: Gallery, folder: Path) -> None:
         gallery.page(view, f"search_{name}_page")
 
 
+def comparisons(gallery: Gallery) -> None:
+    """Two, four and eight runs side by side, the noise of SR and UD, and kinds that do not go together."""
+    window, conv = gallery.window, example_draft("digits-conv")
+    runs, options = window.runs, conv.options
+    ways = (
+        replace(options, method=Method.CROWN_IBP),
+        options,
+        replace(options, sharding=Sharding.ROWS, ranks=2),
+        replace(options, sharding=Sharding.FSDP, ranks=2),
+        replace(options, method=Method.IBP),
+        replace(options, method=Method.ALPHA_CROWN),
+        replace(options, precision=Precision.FLOAT64),
+        replace(options, arithmetic=Arithmetic.FLOAT32),
+    )
+    drafts: list[Draft | NoiseDraft] = [replace(conv, options=each) for each in ways]
+    for mode in (RoundingMode.SR, RoundingMode.UD):
+        for precision in (None, 11):
+            how = NoiseOptions(mode=mode, precision=precision, samples=10)
+            drafts.append(NoiseDraft(conv.network, None, conv.property_source, 2, options=how))
+    made = list(reversed(runs.ids))
+    if len(made) < len(drafts):
+        made = []
+        for draft in drafts:
+            before = set(runs.ids)
+            window.session.run(draft)
+            gallery.wait(lambda before=before: set(runs.ids) - before, "the run")
+            made += set(runs.ids) - before
+            last = made[-1]
+            gallery.wait(lambda last=last: runs.info(last).state.ended, "its end")  # type: ignore[union-attr]
+    else:
+        made = list(runs.ids)
+    sets = {
+        "two": made[1:3],
+        "four": made[1:5],
+        "eight": made[:8],
+        "noise": made[8:12:2],
+        "mixed": [*made[1:3], made[8]],
+    }
+    for name, ids in sets.items():
+        window.compare(tuple(ids))
+        for each in ids:
+            last = runs.info(each).last_number  # type: ignore[union-attr]
+            gallery.wait(
+                lambda each=each, last=last: runs.record(each).last_number >= last, "the whole history"
+            )
+        for view in window.tabs.compare_views:
+            if window.tabs.isTabVisible(window.tabs.indexOf(view)):
+                window.tabs.show_view(view.view_id)
+                window.tabs.tick()
+                if view.view_id == "compare_memory" and name == "four":
+                    view.spread.setCurrentIndex(2)  # type: ignore[attr-defined]
+                gallery.picture(f"compare_{name}_{view.view_id}")
+                if name in ("four", "noise") and view.record is not None and view.has_data(view.record):
+                    gallery.page(view, f"compare_{name}_{view.view_id}_page")
+    runs.compare(())
+
+
+def take_comparisons(folder: Path, home: Path, theme: str, scale: int) -> None:
+    """The pictures of runs side by side alone."""
+    gallery = Gallery(folder, home, theme, scale)
+    comparisons(gallery)
+    gallery.window.close()
+    print(f"gallery: {gallery.pictures} pictures, {theme}, scale {scale}, in {folder}")
+
+
 def take_searches(folder: Path, home: Path, theme: str, scale: int) -> None:
     """The pictures of branch and bound alone."""
     gallery = Gallery(folder, home, theme, scale)
@@ -291,10 +364,11 @@ def main() -> int:
     options.add_argument("--theme", choices=THEMES)
     options.add_argument("--scale", type=int, choices=SCALES)
     options.add_argument("--searches", action="store_true", help="branch and bound alone")
+    options.add_argument("--compare", action="store_true", help="runs side by side alone")
     options.add_argument("--home", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.home is not None:
-        take = take_searches if chosen.searches else take_all
+        take = take_comparisons if chosen.compare else take_searches if chosen.searches else take_all
         take(chosen.folder, chosen.home, chosen.theme, chosen.scale)
         return 0
     environment = {**os.environ, "PYTHONPATH": APP_PATHS, "OMP_NUM_THREADS": "1"}
@@ -311,6 +385,7 @@ def main() -> int:
                     command = [sys.executable, __file__, str(chosen.folder), "--home", str(home)]
                     command += ["--theme", theme, "--scale", str(scale)]
                     command += ["--searches"] if chosen.searches else []
+                    command += ["--compare"] if chosen.compare else []
                     status = subprocess.run(
                         command, env={**environment, "QT_SCALE_FACTOR": str(scale)}, check=False
                     ).returncode

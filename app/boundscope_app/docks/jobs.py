@@ -82,9 +82,10 @@ def _endless(progress: Progress | None) -> bool:
 
 
 class JobsDock(QDockWidget):
-    """`chosen` gives the id of the run to show."""
+    """`chosen` gives the id of the run to show; `picked_changed` says that others, or more of them, are selected."""
 
     chosen = Signal(str)
+    picked_changed = Signal()
 
     def __init__(self, runs: RunModel, parent: QWidget) -> None:
         super().__init__("Jobs", parent)
@@ -107,6 +108,7 @@ class JobsDock(QDockWidget):
         self._actions: tuple[QAction, ...] = ()
         for signal in (self.model.modelReset, self.model.rowsInserted, self.model.rowsRemoved):
             signal.connect(self._show_state)
+        self._proxy.rowsRemoved.connect(self._go_to_neighbour)
         runs.selected.connect(self.show_selected)
         runs.listed.connect(lambda: self.show_selected(runs.selected_id))
         self._show_state()
@@ -115,9 +117,12 @@ class JobsDock(QDockWidget):
         table = self.table
         table.setModel(self._proxy)
         table.setAccessibleName("Jobs")
-        table.setAccessibleDescription("All runs, newest first; choosing one shows it in the views")
+        table.setAccessibleDescription(
+            "All runs, newest first. Choosing one shows it in the views; Ctrl+click, Ctrl+Space or Shift+arrows "
+            "select several, which Ctrl+D compares"
+        )
         table.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
-        table.setSelectionMode(QAbstractItemView.SelectionMode.SingleSelection)
+        table.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         table.setEditTriggers(QAbstractItemView.EditTrigger.NoEditTriggers)
         table.setTabKeyNavigation(False)
         table.setAlternatingRowColors(True)
@@ -158,14 +163,28 @@ class JobsDock(QDockWidget):
             self.table.clearSelection()
             return
         index = self._proxy.mapFromSource(self.model.index(row, STATE))
-        if index.row() != self.table.currentIndex().row() or not self.table.selectionModel().hasSelection():
+        if job_id not in self.picked():
             self.table.selectRow(index.row())
             self.table.scrollTo(index)
 
-    def _selection_changed(self, selected: QItemSelection, _deselected: QItemSelection) -> None:
-        indexes = selected.indexes()
-        if indexes:
-            self.chosen.emit(self.model.id_at(self._proxy.mapToSource(indexes[0]).row()))
+    def picked(self) -> tuple[str, ...]:
+        """The runs whose rows are selected, the oldest first."""
+        rows = {self._proxy.mapToSource(index).row() for index in self.table.selectionModel().selectedRows()}
+        return tuple(self.model.id_at(row) for row in sorted(rows, reverse=True))
+
+    def _selection_changed(self, _selected: QItemSelection, _deselected: QItemSelection) -> None:
+        """One row alone is the run to show; while several are selected, what is shown stays."""
+        picked = self.picked()
+        if len(picked) == 1:
+            self.chosen.emit(picked[0])
+        self.picked_changed.emit()
+
+    def _go_to_neighbour(self) -> None:
+        """The run that was shown has gone: show the one that stands in its place."""
+        current = self.table.currentIndex()
+        gone = self._runs.selected_id and self._runs.info(self._runs.selected_id) is None
+        if gone and current.isValid() and not self.picked():
+            self.table.selectRow(current.row())
 
     def _show_menu(self, at: QPoint) -> None:
         if self._actions and self.table.indexAt(at).isValid():

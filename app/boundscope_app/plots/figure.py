@@ -24,6 +24,7 @@ class LegendEntry:
     text: str
     color: str = ""
     kind: str = "line"
+    pen: Qt.PenStyle = Qt.PenStyle.SolidLine
 
 
 class Legend(QGraphicsWidget):
@@ -92,7 +93,7 @@ class Legend(QGraphicsWidget):
             painter.setPen(self.style_.pen(entry.color, 1.0))
             painter.drawRect(square)
             return
-        dash = Qt.PenStyle.DashLine if entry.kind == "dashed" else Qt.PenStyle.SolidLine
+        dash = Qt.PenStyle.DashLine if entry.kind == "dashed" else entry.pen
         painter.setPen(self.style_.pen(entry.color, 2.0, dash))
         middle = rect.center().y()
         painter.drawLine(QPointF(rect.left(), middle), QPointF(rect.right(), middle))

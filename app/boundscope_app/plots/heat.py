@@ -33,9 +33,11 @@ class HeatRow:
 
 @dataclass(frozen=True)
 class Heat:
-    """Rows from the top; colours go from 0 to `full_bits`."""
+    """Rows from the top; colours go from 0 to `full_bits`, or, of differences, from −full_bits to full_bits."""
 
     columns: tuple[Column, ...] = ()
     rows: tuple[HeatRow, ...] = ()
     full_bits: int = 24
     column_title: str = ""
+    diverging: bool = False
+    unit: str = "significant bits"

@@ -17,7 +17,6 @@ from boundscope_app.plots.style import Style
 SHADES = 256
 NAME_SHARE = 0.34
 LEAST_VALUE_PX = 4.0
-UNIT = "significant bits"
 MARKS = {"exact": "exact in every sample", "mean 0": "mean zero", "empty": "no elements"}
 DARK_TEXT, LIGHT_TEXT = "#14161a", "#ffffff"
 
@@ -27,6 +26,25 @@ def shades() -> tuple[tuple[int, int, int], ...]:
     """Viridis in SHADES steps, red, green and blue in 0 … 255: dark for few bits, yellow for all of them."""
     table = pg.colormap.get("viridis").getLookupTable(nPts=SHADES)
     return tuple((int(r), int(g), int(b)) for r, g, b in table[:, :3])
+
+
+# Of differences: brown for fewer, blue for more; the two also differ for people who do not tell red from green.
+DIVERGING = (
+    (0.0, (127, 59, 8)),
+    (0.25, (224, 130, 20)),
+    (0.5, (247, 247, 247)),
+    (0.75, (67, 147, 195)),
+    (1.0, (5, 48, 97)),
+)
+
+
+def difference_color(bits: float, full_bits: int) -> QColor:
+    """The colour of a difference; beyond ±full_bits that of the end."""
+    share = min(max(0.5 + 0.5 * bits / full_bits, 0.0), 1.0)
+    upper = next(place for place, (at, _) in enumerate(DIVERGING) if at >= share) or 1
+    (low, from_color), (high, to_color) = DIVERGING[upper - 1], DIVERGING[upper]
+    part = (share - low) / (high - low)
+    return QColor(*(round(a + part * (b - a)) for a, b in zip(from_color, to_color, strict=True)))
 
 
 def color_of(bits: float, full_bits: int) -> QColor:
@@ -176,13 +194,18 @@ class HeatmapDrawing:
         theme = self.style.theme
         inner = place.adjusted(0.5, 0.5, -0.5, -0.5) if self.cell_px > 6 else place
         if cell.bits is not None:
-            fill = color_of(cell.bits, self.heat.full_bits)
+            fill = self._color(cell.bits)
             painter.fillRect(inner, fill)
-            self._write(painter, f"{cell.bits:.1f}".replace("-", "\u2212"), inner, text_on(fill))
+            text = f"{cell.bits:+.2f}" if self.heat.diverging else f"{cell.bits:.1f}"
+            self._write(painter, text.replace("-", "\u2212"), inner, text_on(fill))
             return
         painter.fillRect(inner, QColor(theme.alternate))
         if cell.mark:
             self._write(painter, cell.mark, inner, self._hatch(painter, inner, cell.wrong))
+
+    def _color(self, bits: float) -> QColor:
+        choose = difference_color if self.heat.diverging else color_of
+        return choose(bits, self.heat.full_bits)
 
     def _hatch(self, painter: QPainter, place: QRectF, wrong: bool) -> QColor:
         """Fill a place as one without a number; the colour for the word on it."""
@@ -216,25 +239,28 @@ class HeatmapDrawing:
 
     def _draw_bar(self, painter: QPainter, top: float) -> None:
         theme = self.style.theme
-        advance = self.metrics.horizontalAdvance(UNIT) + 20
+        advance = self.metrics.horizontalAdvance(self.heat.unit) + 20
+        full, diverging = self.heat.full_bits, self.heat.diverging
         width = max(60.0, min(self.width - self.name_px - advance, 40 * self.line))
         bar = QRectF(self.name_px, top + 0.5 * self.line, width, 0.7 * self.line)
         gradient = QLinearGradient(bar.topLeft(), bar.topRight())
         for index in range(0, SHADES, 15):
-            gradient.setColorAt(index / (SHADES - 1), QColor(*shades()[index]))
+            share = index / (SHADES - 1)
+            gradient.setColorAt(share, self._color(full * (2 * share - 1) if diverging else full * share))
         painter.fillRect(bar, QBrush(gradient))
         painter.setPen(self.style.axis_pen(theme.border))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         painter.drawRect(bar)
-        for bits in ticks(self.heat.full_bits):
-            x = bar.left() + bits / self.heat.full_bits * bar.width()
+        for bits in (-full, -full / 2, 0, full / 2, full) if diverging else ticks(full):
+            x = bar.left() + (0.5 + 0.5 * bits / full if diverging else bits / full) * bar.width()
             painter.setPen(self.style.axis_pen(theme.muted))
             painter.drawLine(QPointF(x, bar.bottom()), QPointF(x, bar.bottom() + 4))
             painter.setPen(QColor(theme.text))
             place = QRectF(x - 40, bar.bottom() + 4, 80, self.line + 2)
-            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, str(bits))
+            text = f"{bits:+g}".replace("-", "\u2212") if diverging and bits else f"{bits:g}"
+            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
         unit = QRectF(bar.right() + 14, bar.center().y() - self.line, advance, 2 * self.line)
-        painter.drawText(unit, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, UNIT)
+        painter.drawText(unit, Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter, self.heat.unit)
         if self.marks:
             self._draw_legend(painter, bar.bottom() + self.line + 10)
 

@@ -58,6 +58,9 @@ class Line:
     steps: bool = True  # each value holds until the next; otherwise joined by straight lines
     marker: str = ""  # "up", "down" or none
     zeros: FloatArray | None = None  # times at which the value is exactly 0
+    pen: Qt.PenStyle = (
+        Qt.PenStyle.SolidLine
+    )  # where the line is not `dashed`; tells runs apart without colours
 
 
 class LineItem(PixelItem):
@@ -105,7 +108,7 @@ class LineItem(PixelItem):
             return
         x, y = self.corners()
         painter.setRenderHint(QPainter.RenderHint.Antialiasing, self.style.antialias)
-        dash = Qt.PenStyle.DashLine if line.dashed else Qt.PenStyle.SolidLine
+        dash = Qt.PenStyle.DashLine if line.dashed else line.pen
         painter.setPen(self.style.pen(line.color, line.width, dash))
         draw_polylines(painter, self.to_x(x), self.to_y(y), self.box.rect())
         if line.marker and np.count_nonzero(np.isfinite(line.y)) <= MARKERS_UP_TO:

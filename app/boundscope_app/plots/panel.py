@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyqtgraph as pg
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFontMetricsF, QPainter
@@ -40,10 +41,12 @@ class Level:
 
 @dataclass(frozen=True)
 class Dot:
-    """A marked point, such as a peak; the header says what it is."""
+    """A marked point, such as a peak; the header says what it is, or a note beside it where that finds room."""
 
     x: float
     y: float
+    note: str = ""
+    color: str = ""
 
 
 class Panel(QGraphicsWidget):
@@ -343,6 +346,7 @@ class _Marks(PixelItem):
             self._paint_level(painter, level)
         for dot in self.owner.dots:
             self._paint_dot(painter, dot)
+        self._paint_dot_notes(painter)
         (low, high), _ = self.box.viewRange()
         times = [(pin, style.theme.accent, Qt.PenStyle.DashLine) for pin in self.owner.pins]
         if self.owner.cursor_s is not None:
@@ -370,8 +374,44 @@ class _Marks(PixelItem):
         style, rect = self.owner.style_, self.box.rect()
         x = (dot.x - x_low) / (x_high - x_low) * rect.width()
         y = rect.height() - (dot.y - y_low) / (y_high - y_low) * rect.height()
-        painter.setPen(style.pen(style.theme.text, 1.4))
+        painter.setPen(style.pen(dot.color or style.theme.text, 1.4))
         painter.setBrush(QColor(style.theme.base))
         radius = style.font_px / 4
         painter.drawEllipse(QPointF(x, y), radius, radius)
         painter.setBrush(Qt.BrushStyle.NoBrush)
+
+    def _paint_dot_notes(self, painter: QPainter) -> None:
+        """Each note on the side of its dot where it is inside the box and touches neither a dot nor another note."""
+        style, rect = self.owner.style_, self.box.rect()
+        metrics = QFontMetricsF(style.font())
+        noted = [dot for dot in self.owner.dots if dot.note]
+        if not noted:
+            return
+        gap = style.font_px / 2
+        xs = self.to_x(np.array([dot.x for dot in noted]))
+        ys = self.to_y(np.array([dot.y for dot in noted]))
+        taken = [QRectF(x - gap, y - gap, 2 * gap, 2 * gap) for x, y in zip(xs, ys, strict=True)]
+        for dot, x, y, own in zip(noted, xs, ys, list(taken), strict=True):
+            if not rect.contains(QPointF(x, y)):
+                continue
+            width, height = metrics.horizontalAdvance(dot.note) + 6, metrics.height()
+            lefts = (x + gap, x - gap - width, x - width / 2)
+            places = [
+                QRectF(left, top, width, height)
+                for top in (y - gap - height, y - height / 2, y + gap)
+                for left in lefts
+            ]
+            for place in places:
+                others = (other for other in taken if other is not own)
+                if (
+                    rect.contains(place)
+                    and not place.intersects(own)
+                    and not any(map(place.intersects, others))
+                ):
+                    ground = QColor(style.theme.base)
+                    ground.setAlphaF(0.78)
+                    painter.fillRect(place, ground)
+                    painter.setPen(QColor(style.theme.text))
+                    painter.drawText(place, Qt.AlignmentFlag.AlignCenter, dot.note)
+                    taken.append(place)
+                    break

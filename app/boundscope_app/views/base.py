@@ -22,6 +22,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from boundscope.comparison import Run
 from boundscope.errors import BoundscopeError
 from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob
 from boundscope.records import JobRecord, Table
@@ -125,6 +126,9 @@ class View(QWidget):
 
     def set_selection(self, selection: LayerSelection) -> None:
         """Share the picked layer with other views; views without layers have nothing to share."""
+
+    def set_runs(self, runs: tuple[Run, ...]) -> None:
+        """Show these runs beside one another; views of one run have nothing to compare."""
 
     def mark_dirty(self) -> None:
         self._dirty = True

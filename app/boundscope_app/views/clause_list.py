@@ -13,7 +13,7 @@ from PySide6.QtCore import (
     Qt,
     Signal,
 )
-from PySide6.QtGui import QColor, QPixmap
+from PySide6.QtGui import QColor, QPainter, QPen, QPixmap
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QHeaderView,
@@ -25,6 +25,7 @@ from PySide6.QtWidgets import (
 )
 
 Index = QModelIndex | QPersistentModelIndex
+SWATCH_PX = (30, 12)
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Row:
     color: str = ""
     values: tuple[str, ...] = ()
     tip: str = ""
+    pen: Qt.PenStyle | None = None  # a swatch that is a line of this kind; None: a square
 
 
 class CurveListModel(QAbstractTableModel):
@@ -48,7 +50,7 @@ class CurveListModel(QAbstractTableModel):
         self._columns = tuple(columns)
         self._rows: list[Row] = []
         self._unchecked: set[Hashable] = set()
-        self._swatches: dict[str, QPixmap] = {}
+        self._swatches: dict[tuple[str, Qt.PenStyle | None], QPixmap] = {}
 
     def set_rows(self, rows: Sequence[Row]) -> None:
         """Show these rows in this order."""
@@ -110,7 +112,7 @@ class CurveListModel(QAbstractTableModel):
         if column == 0 and role == Qt.ItemDataRole.CheckStateRole:
             return Qt.CheckState.Checked if self.is_checked(row.key) else Qt.CheckState.Unchecked
         if column == 0 and role == Qt.ItemDataRole.DecorationRole and row.color:
-            return self._swatch(row.color)
+            return self._swatch(row.color, row.pen)
         return None
 
     def setData(self, index: Index, value: object, role: int = Qt.ItemDataRole.EditRole) -> bool:
@@ -119,12 +121,29 @@ class CurveListModel(QAbstractTableModel):
         self.set_checked([self._rows[index.row()].key], Qt.CheckState(value) is Qt.CheckState.Checked)
         return True
 
-    def _swatch(self, color: str) -> QPixmap:
-        if color not in self._swatches:
-            pixmap = QPixmap(12, 12)
-            pixmap.fill(QColor(color))
-            self._swatches[color] = pixmap
-        return self._swatches[color]
+    def _swatch(self, color: str, pen: Qt.PenStyle | None) -> QPixmap:
+        key = color, pen
+        if key not in self._swatches:
+            self._swatches[key] = square(color) if pen is None else line_swatch(color, pen)
+        return self._swatches[key]
+
+
+def square(color: str) -> QPixmap:
+    pixmap = QPixmap(12, 12)
+    pixmap.fill(QColor(color))
+    return pixmap
+
+
+def line_swatch(color: str, pen: Qt.PenStyle) -> QPixmap:
+    """A short line, as the curve is drawn; sharp on screens of any scale up to 3."""
+    pixmap = QPixmap(SWATCH_PX[0] * 3, SWATCH_PX[1] * 3)
+    pixmap.setDevicePixelRatio(3)
+    pixmap.fill(Qt.GlobalColor.transparent)
+    painter = QPainter(pixmap)
+    painter.setPen(QPen(QColor(color), 2.0, pen))
+    painter.drawLine(0, SWATCH_PX[1] // 2, SWATCH_PX[0], SWATCH_PX[1] // 2)
+    painter.end()
+    return pixmap
 
 
 class CurveList(QWidget):

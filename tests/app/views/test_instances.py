@@ -137,7 +137,7 @@ def test_the_tab_is_there_for_benchmarks_alone(qtbot: QtBot) -> None:
     runs = RunModel()
     tabs = ViewTabs(runs)
     qtbot.addWidget(tabs)
-    place = next(index for index, view in enumerate(tabs.views) if isinstance(view, InstancesView))
+    place = tabs.indexOf(next(view for view in tabs.views if isinstance(view, InstancesView)))
     assert not tabs.isTabVisible(place)
     before = tabs.current_view_id
     for _ in tabs.views[1:]:

@@ -22,6 +22,62 @@ class NodeSummary(Struct):
     parameters: int = 0
 
 
+class ConstantCosts(Struct):
+    """A constant that a node reads: elements and bytes each, as the file has it, and how the engine takes it."""
+
+    name: str
+    elements: int
+    item_bytes: int
+    floating: bool
+    tiled: bool = False  # a large matrix that ranks never hold whole
+    as_stored: bool = False  # a large one is read in the file's dtype
+
+
+class NodeCosts(Struct):
+    """What one node of the network, as it is bounded, costs. Inputs are those that depend on the network's input."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    multiply_adds: int  # of one evaluation, and so of one row carried backward
+    constants: tuple[ConstantCosts, ...] = ()
+    inner: int = 0  # of a product with a matrix: output elements, which a row's sums run over
+    mixes: bool = False  # a linear layer: a product with a constant
+    relaxed: bool = False
+    refined: tuple[str, ...] = ()  # inputs whose bounds CROWN takes backward
+    free_slopes: bool = False  # has slopes for alpha-crown to choose
+
+
+class TensorCosts(Struct):
+    """Elements of a tensor; `drops` where rows leave out neurons that cannot move."""
+
+    name: str
+    elements: int
+    drops: bool = False
+
+
+class NetworkCosts(Struct):
+    """What the cost model (boundscope.costs) needs to know of a network, in the order of its nodes."""
+
+    tensors: tuple[TensorCosts, ...]
+    nodes: tuple[NodeCosts, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: tuple[ConstantCosts, ...]
+    single: bool = True  # all constants are float32 numbers, so that hidden rows may be
+
+
+class MachineCosts(Struct):
+    """What a machine can do, measured by a short product of matrices: both speeds with every core, in operations a
+    second; the memory that is free; its cores. A GPU's memory and speed, where it has one that torch can use."""
+
+    single_flops: float
+    double_flops: float
+    free_bytes: int
+    cores: int
+    gpu: str = ""
+
+
 class NetworkSummary(Struct, tag="network_summary"):
     name: str
     opset: int
@@ -31,6 +87,9 @@ class NetworkSummary(Struct, tag="network_summary"):
     parameters: int
     weight_bytes: int
     unsupported: tuple[str, ...] = ()  # one sentence each: operator and node that have no bound rule
+    costs: NetworkCosts | None = (
+        None  # of an inspection, once the network has been looked at as it is bounded
+    )
 
 
 class InputRow(Struct):

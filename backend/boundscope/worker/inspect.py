@@ -7,6 +7,8 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from msgspec.structs import replace
+
 from boundscope.daemon.jobspec import JobSpec, read_spec
 from boundscope.errors import BoundscopeError, NetworkError
 from boundscope.monitor import Monitor
@@ -99,10 +101,16 @@ def _check_fit(
 
 
 def _emit_unsupported(network: Network, monitor: Monitor) -> None:
+    """The same summary with what cannot be bounded; where all can, with what bounds cost."""
     from boundscope.bounds import unsupported
+    from boundscope.worker.costs import machine_costs, network_costs
     from boundscope.worker.summary import network_summary
 
-    monitor.emit(network_summary(network, unsupported(network)))
+    missing = unsupported(network)
+    summary = network_summary(network, missing)
+    if not missing:
+        summary = replace(summary, costs=network_costs(network), machine=machine_costs())
+    monitor.emit(summary)
 
 
 if __name__ == "__main__":

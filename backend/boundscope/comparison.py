@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from boundscope.comparison_facts import Fact, Run, counted, facts, network_of, run_names
+from boundscope.comparison_facts import Fact, Run, counted, facts, network_of, peaks, run_names
 from boundscope.errors import UsageError
 from boundscope.layers import DIGITS_PER_BIT, LayerRow, noise_now
 from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob, VerifyJob
@@ -40,6 +40,7 @@ __all__ = [
     "noise_rows",
     "noise_sentences",
     "notes",
+    "peaks",
     "run_names",
     "tables",
     "width_rows",

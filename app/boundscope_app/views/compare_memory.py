@@ -9,6 +9,7 @@ from enum import IntEnum
 import numpy as np
 from PySide6.QtWidgets import QComboBox
 
+from boundscope import comparison
 from boundscope.comparison import LETTERS
 from boundscope.protocol import VariabilityJob
 from boundscope.records import Cell, JobRecord, Table
@@ -148,8 +149,17 @@ class CompareMemoryView(CompareTimeView):
     def values_at(self, place: int, time_s: float | None) -> tuple[str, str]:
         curves = self._curves[place]
         held = max((curve.at(time_s) for curve in curves), default=0.0)
-        peak = max((curve.peak()[1] for curve in curves), default=0.0)
-        return byte_size(held), byte_size(peak)
+        return byte_size(held), byte_size(max(self._sampled(place), self._whole(place)))
+
+    def _sampled(self, place: int) -> float:
+        """The highest point of a run's curves."""
+        return max((curve.peak()[1] for curve in self._curves[place]), default=0.0)
+
+    def _whole(self, place: int) -> float:
+        """The peak of the fullest rank's ledger, which may fall between two samples; 0 for a sum."""
+        if self._spread is Spread.SUM:
+            return 0.0
+        return float(max(comparison.peaks(self.runs[place].record).values(), default=0))
 
     def overlay(self, places: tuple[int, ...], theme: Theme, *, live: bool) -> Overlay:
         lines, dots = [], []
@@ -167,20 +177,27 @@ class CompareMemoryView(CompareTimeView):
         unit, size = byte_unit(top)
         end = max((float(curve.x[-1]) for place in places for curve in self._curves[place]), default=0.0)
         what = SPREADS[self._spread].lower()
-        header = [("What the ledgers hold, " + what, theme.text), ("○ peak", theme.text)]
-        for limit in limits:
-            header.append((f"limit {byte_size(limit)}{'' if shows_limit else ' ↑'}", theme.bad))
+        header = [("What the ledgers hold, " + what, theme.text), ("○ peak of the samples", theme.text)]
+        for limit in dict.fromkeys(map(byte_size, limits)):
+            header.append((f"limit {limit}{'' if shows_limit else ' ↑'}", theme.bad))
         return Overlay(
             tuple(lines),
             (0.0, 1.02 * (end or 1e-3)),
             (0.0, top),
-            f"Memory, {what} [{unit}]",
+            f"Memory [{unit}]",
             LinearScale(size),
             tuple(Level(limit, theme.bad) for limit in limits) if shows_limit else (),
             tuple(dots),
             tuple(header),
             self._legend(places, theme, shows_limit),
         )
+
+    def _between(self, place: int) -> str:
+        """Says so where the peak fell between two samples, so that no curve reaches it."""
+        return ", between two samples" if self._whole(place) > self._sampled(place) else ""
+
+    def tip(self, place: int) -> str:
+        return f"{super().tip(place)}\nPeak {self.values_at(place, None)[1]}{self._between(place)}"
 
     def _limits(self, places: Sequence[int]) -> list[float]:
         found = (limit_of(self.models[place], self._spread) for place in places)
@@ -190,8 +207,8 @@ class CompareMemoryView(CompareTimeView):
         entries = []
         for place in places:
             color, pen = run_style(theme, place)
-            peak = self.values_at(place, None)[1]
-            entries.append(LegendEntry(f"{self.heads[place]}: peak {peak}", color, pen=pen))
+            text = f"{self.heads[place]}: peak {self.values_at(place, None)[1]}{self._between(place)}"
+            entries.append(LegendEntry(text, color, pen=pen))
         if shows_limit:
             entries.append(LegendEntry("limit", theme.bad, "dashed"))
         return tuple(entries)

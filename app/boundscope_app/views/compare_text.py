@@ -25,7 +25,9 @@ def fact_text(fact: Fact, value: Cell) -> str:
         return seconds(float(value))
     if isinstance(value, float):
         return number(value)
-    text = count(value) if isinstance(value, int) else str(value).replace("_", " ")
+    text = count(value) if isinstance(value, int) else str(value)
+    if fact.name == "verdict":
+        return text.replace("_", " ")
     return f"{text} {fact.unit}" if fact.unit else text
 
 
@@ -51,15 +53,15 @@ def _capital(text: str) -> str:
 
 
 def widths_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme) -> Grid:
-    """One row a layer: each run's greatest width, and from the second on its ratio to the first's."""
+    """One row a layer: each run's greatest proven width, and from the second on its ratio to the first's."""
     rows = comparison.width_rows(runs)
     several = any(row.case for row in rows)
     columns = ["Layer", "Operator", *(["Case"] if several else [])]
     fixed = len(columns)
     swatches = []
-    for place, head in enumerate(heads):
+    for place in range(len(heads)):
         swatches.append((len(columns), *run_style(theme, place)))
-        columns.append(f"{head}, width")
+        columns.append(f"{LETTERS[place]} width")
         if place:
             columns.append(f"{LETTERS[place]} : {LETTERS[0]}")
     texts, values = [], []
@@ -90,7 +92,7 @@ def noise_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme) -> Grid:
     columns, swatches = ["Layer", "Operator"], []
     for index, place in enumerate(places):
         swatches.append((len(columns), *run_style(theme, place)))
-        columns.append(f"{heads[place]}, digits")
+        columns.append(f"{LETTERS[place]} decimal digits")
         if index:
             columns.append(f"{LETTERS[place]} − {LETTERS[places[0]]}")
     worst = [comparison.loses_most(rows, index) for index in range(1, len(noisy))]

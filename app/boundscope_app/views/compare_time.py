@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from PySide6.QtCore import Qt
-from PySide6.QtGui import QPainter
+from PySide6.QtGui import QPainter, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
 from boundscope.comparison import LETTERS
@@ -20,6 +20,10 @@ from boundscope_app.views.compare_plot import Overlay, OverlayPlot
 from boundscope_app.views.page import Page
 from boundscope_app.views.text import seconds
 from boundscope_app.views.time_view import TimeView
+
+BESIDE_PX = 900
+MOST_LINES = 9.5  # of the list below a plot, its head and filter included
+UNLIMITED_PX = 16_777_215  # Qt's own word for no maximum
 
 
 class CompareTimeView(CompareView, TimeView):
@@ -37,11 +41,11 @@ class CompareTimeView(CompareView, TimeView):
         self.run_model = CurveListModel(self.list_columns)
         self.run_model.checks_changed.connect(self.redraw)
         self.run_list = CurveList(self.run_model, "runs")
-        splitter = QSplitter(Qt.Orientation.Horizontal)
+        self.splitter = splitter = QSplitter(Qt.Orientation.Horizontal)
         splitter.addWidget(self.plot.figure)
         splitter.addWidget(self.run_list)
         splitter.setStretchFactor(0, 1)
-        splitter.setSizes([700, 300])
+        splitter.setSizes([700, 330])
         splitter.setChildrenCollapsible(False)
         content = QWidget()
         layout = QVBoxLayout(content)
@@ -113,9 +117,24 @@ class CompareTimeView(CompareView, TimeView):
             values = ("–", "–")
             if self.run_has_data(place):
                 values = self.values_at(place, self.time_cursor.time_s)
-            tip = f"{head}\n{run.info.title}\n{run.info.id}"
-            rows.append(Row(run.info.id, head, color, values, tip, pen))
+            rows.append(Row(run.info.id, head, color, values, self.tip(place), pen))
         self.run_model.set_rows(rows)
+
+    def tip(self, place: int) -> str:
+        """What the list says of a run when somebody points at it."""
+        info = self.runs[place].info
+        return f"{self.heads[place]}\n{info.title}\n{info.id}"
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        """The list stands beside the plot where there is room, and below it where there is not."""
+        super().resizeEvent(event)
+        wide = self.width() >= BESIDE_PX
+        beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        if beside is not self.splitter.orientation():
+            self.splitter.setOrientation(beside)
+            self.splitter.setSizes([700, 330] if wide else [620, 240])
+        height = MOST_LINES * self.fontMetrics().lineSpacing()
+        self.run_list.setMaximumHeight(UNLIMITED_PX if wide else round(height))
 
     def reading_at(self, time_s: float) -> str:
         parts = (f"{LETTERS[place]} {self.values_at(place, time_s)[0]}" for place in self.shown())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -12,9 +14,11 @@ import torch
 from boundscope.bounds.context import LEAST_ELEMENTS
 from boundscope.bounds.operators.base import Rule, rule_of
 from boundscope.errors import UnsupportedOperatorError
+from boundscope.network import load_network
 from boundscope.network.graph import Network, Node
 from boundscope.network.lowering import lowered
 from boundscope.network.operators.linear import Conv, Gemm, MatMul
+from boundscope.properties import read_property
 from boundscope.protocol import ConstantCosts, MachineCosts, NetworkCosts, NodeCosts, TensorCosts
 from boundscope.sharding.weights import LARGE_ELEMENTS
 from boundscope.threads import core_count
@@ -22,6 +26,33 @@ from boundscope.threads import core_count
 _PRODUCTS = (Conv, Gemm, MatMul)
 CALIBRATION_S = 0.02  # for each dtype
 CALIBRATION_SIDE, GPU_CALIBRATION_SIDE = 256, 4096
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A network's costs, and what a property asks of it: the most inequalities of a case, and its cases."""
+
+    costs: NetworkCosts
+    constraints: int
+    cases: int
+
+
+def look_at(network_path: Path, property_path: Path | None) -> Asked:
+    """Read a network and a property; without one, as if each output had one inequality.
+
+    Raises:
+        NetworkError, PropertyError: a file that cannot be read, or a property that does not fit the network.
+        UnsupportedOperatorError: as `network_costs`.
+    """
+    network = load_network(network_path)
+    constraints, cases = network.output_count, 1
+    if property_path is not None:
+        prop = read_property(
+            property_path, input_count=network.input_count, output_count=network.output_count
+        )
+        counts = [sum(len(clause.constraints) for clause in case.clauses) for case in prop.cases]
+        constraints, cases = max(counts, default=1), max(1, len(prop.cases))
+    return Asked(network_costs(network), constraints, cases)
 
 
 def network_costs(network: Network) -> NetworkCosts:

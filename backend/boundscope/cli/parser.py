@@ -65,6 +65,12 @@ examples:
   boundscope verify --instances acasxu/instances.csv --method alpha-crown
 
 """
+PLAN_EXAMPLES = """\
+examples:
+  boundscope plan net.onnx property.vnnlib
+  boundscope plan net.onnx property.vnnlib --ranks 8,64,512 --device-memory 80GiB --device H100 --tflops 60
+  boundscope plan net.onnx --method alpha-crown --sharding rows,fsdp --json
+"""
 INSTANCES_EXIT_STATUS = """\
 with --instances:
   0 every instance verified or violated   20 some are neither   1 some ended in an error
@@ -96,6 +102,7 @@ def build() -> argparse.ArgumentParser:
             commands, "variability", "measure how much of a network's output is rounding noise", "variability"
         )
     )
+    _add_plan(_command(commands, "plan", "say what each rank of a run will need", "plan"))
     _add_example(_command(commands, "example", "run an example that comes with Boundscope", "example"))
     _add_open(_command(commands, "open", "open the workbench, with these files if given", "workbench"))
     _add_jobs(_command(commands, "jobs", "list the jobs of the daemon", "jobs", "run_jobs"))
@@ -260,7 +267,10 @@ def _add_verify(parser: argparse.ArgumentParser) -> None:
         help="machines, as ssh knows them, that share the ranks (default: this one); the first keeps rank 0",
     )
     how.add_argument(
-        "--ranks-per-node", metavar="K", type=whole, help="in place of --ranks (default: ranks / nodes, else 1)"
+        "--ranks-per-node",
+        metavar="K",
+        type=whole,
+        help="in place of --ranks (default: ranks / nodes, else 1)",
     )
     how.add_argument(
         "--timeout", metavar="S", type=real, help="seconds (default: 300, or as the instances file says)"
@@ -477,6 +487,61 @@ def _host(text: str) -> RemoteHost:
         return read_host(text)
     except DaemonError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = PLAN_EXAMPLES
+    parser.add_argument("network", metavar="NET", type=Path, help="ONNX file, plain or .gz")
+    parser.add_argument(
+        "property",
+        metavar="PROPERTY",
+        type=Path,
+        nargs="?",
+        help="VNN-LIB file, plain or .gz (default: as if each output had one inequality)",
+    )
+    parser.add_argument(
+        "--ranks",
+        metavar="P,…",
+        type=_counts,
+        default=(2, 4, 8),
+        help="numbers of ranks (default: 2,4,8; one rank is always shown)",
+    )
+    parser.add_argument(
+        "--device-memory", metavar="SIZE", type=size, help="of each rank, as 80GiB: what must fit"
+    )
+    parser.add_argument(
+        "--method", metavar="METHOD", type=member(Method), default=Method.CROWN, help="(default: crown)"
+    )
+    parser.add_argument(
+        "--sharding", metavar="SHARDING,…", type=_shardings, help="(default: none,rows,fsdp,tp-exact)"
+    )
+    parser.add_argument(
+        "--device",
+        metavar="NAME",
+        default="cpu",
+        help="cpu, which is measured, or any name beside --tflops (default: cpu)",
+    )
+    parser.add_argument(
+        "--tflops", metavar="T", type=real, help="10^12 operations a second in float32; float64 counts half"
+    )
+    parser.add_argument("--bandwidth", metavar="SIZE", type=size, help="bytes a second to each rank, as 25GB")
+    parser.add_argument(
+        "--ranks-per-node", metavar="K", type=whole, help="ranks that share one CPU (default: all)"
+    )
+    parser.add_argument(
+        "--chunk-rows", metavar="R", type=whole, help="rows carried together, a multiple of 16"
+    )
+    parser.add_argument("--timeout", metavar="S", type=real, default=300.0, help="seconds (default: 300)")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(whole(part.strip()) for part in text.split(",")))
+
+
+def _shardings(text: str) -> tuple[enum.StrEnum, ...]:
+    read = member(Sharding)
+    return tuple(dict.fromkeys(read(part.strip()) for part in text.split(",")))
 
 
 def _add_example(parser: argparse.ArgumentParser) -> None:

@@ -130,11 +130,13 @@ class CompareTimeView(CompareView, TimeView):
         super().resizeEvent(event)
         wide = self.width() >= BESIDE_PX
         beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
+        height = round(MOST_LINES * self.fontMetrics().lineSpacing())
+        self.run_list.setMaximumHeight(UNLIMITED_PX if wide else height)
         if beside is not self.splitter.orientation():
             self.splitter.setOrientation(beside)
-            self.splitter.setSizes([700, 330] if wide else [620, 240])
-        height = MOST_LINES * self.fontMetrics().lineSpacing()
-        self.run_list.setMaximumHeight(UNLIMITED_PX if wide else round(height))
+            self.splitter.setSizes([700, 330])
+        if not wide:
+            self.splitter.setSizes([max(1, self.splitter.height() - height), height])
 
     def reading_at(self, time_s: float) -> str:
         parts = (f"{LETTERS[place]} {self.values_at(place, time_s)[0]}" for place in self.shown())

@@ -40,7 +40,7 @@ from boundscope.costs_setup import (
     part_of,
     up,
 )
-from boundscope.costs_walk import Walk, before, inside_zones
+from boundscope.costs_walk import Walk, before, inside_zones, relaxed_depths
 from boundscope.protocol import ConstantCosts, Method, NetworkCosts, NodeCosts, Precision, Sharding
 
 __all__ = [
@@ -88,8 +88,9 @@ class _Model:
         self._found = Prediction(timeout_s=setup.timeout_s)
         self._inside = inside_zones(costs) if setup.splits_layers else frozenset[str]()
         self._elements = {one.name: self._part(one.name, one.elements) for one in costs.tensors}
+        self._depths = relaxed_depths(costs)
         self._live = {
-            one.name: self._moving(self._elements[one.name]) if one.drops else self._elements[one.name]
+            one.name: self._moving(one.name) if one.drops else self._elements[one.name]
             for one in costs.tensors
         }
         self._producer = {name: node for node in costs.nodes for name in node.outputs}
@@ -129,9 +130,14 @@ class _Model:
     def _part(self, name: str, elements: int) -> int:
         return -(-elements // self._setup.ranks) if name in self._inside else elements
 
-    def _moving(self, elements: int) -> int:
+    def _unstable(self, depth: int) -> float:
+        """The part of the neurons that are unstable after so many other layers of them: bounds get looser."""
+        return math.pow(self._share, 1.5 / (1 + depth))
+
+    def _moving(self, name: str) -> int:
         """Unstable neurons, and half of the others: those that are never 0."""
-        moving = math.ceil(elements * (1.0 + self._share) / 2.0)
+        elements = self._elements[name]
+        moving = math.ceil(elements * (1.0 + self._unstable(self._depths[name] - 1)) / 2.0)
         return moving if moving <= DROPPED_FROM * elements else elements
 
     def _resident(self, constant: ConstantCosts) -> float:
@@ -231,7 +237,7 @@ class _Model:
         elements = next(one.elements for one in self._costs.tensors if one.name == name)
         self._carry(name, 2 * elements, self._row_bytes)
         if self._setup.method in OPTIMISED:
-            self._search(name, 2 * math.ceil(elements * self._share))
+            self._search(name, 2 * math.ceil(elements * self._unstable(self._depths[name])))
 
     def _search(self, name: str, count: int, selects: bool = True) -> None:
         """Two proven passes, and between them the steps of a search that autograd follows back."""
@@ -283,7 +289,7 @@ class _Model:
 
     def _slope_bytes(self, chunk: _Chunk) -> float:
         unstable = sum(
-            math.ceil(self._share * self._elements[node.outputs[0]])
+            math.ceil(self._unstable(self._depths[node.outputs[0]] - 1) * self._elements[node.outputs[0]])
             for node in before(self._costs, chunk.start)
             if node.free_slopes
         )

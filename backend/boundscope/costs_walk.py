@@ -69,3 +69,12 @@ def inside_zones(costs: NetworkCosts) -> frozenset[str]:
         if split and not set(node.outputs) & set(costs.outputs):
             inside.update(node.outputs)
     return frozenset(inside)
+
+
+def relaxed_depths(costs: NetworkCosts) -> dict[str, int]:
+    """How many non-linear nodes there are at most on the way to each tensor."""
+    depths = dict.fromkeys(costs.inputs, 0)
+    for node in costs.nodes:
+        depth = max((depths.get(name, 0) for name in node.inputs), default=0) + node.relaxed
+        depths.update(dict.fromkeys(node.outputs, depth))
+    return {one.name: depths.get(one.name, 0) for one in costs.tensors}

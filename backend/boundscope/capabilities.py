@@ -40,7 +40,9 @@ def check(job: VerifyJob) -> None:
         raise UsageError(f"--ranks {job.ranks}: there must be at least one rank")
     if job.ranks > 1 and job.sharding is Sharding.NONE:
         others = ", ".join(each for each in SHARDINGS if each is not Sharding.NONE)
-        raise UsageError(f"--ranks {job.ranks} needs a --sharding ({others}); --sharding none runs on one rank")
+        raise UsageError(
+            f"--ranks {job.ranks} needs a --sharding ({others}); --sharding none runs on one rank"
+        )
     _check_nodes(job)
     if job.timeout_s <= 0:
         raise UsageError(f"--timeout {job.timeout_s:g}: the limit must be more than 0 s")
@@ -104,7 +106,11 @@ def _check_reference(job: VerifyJob) -> None:
                 "its bounds speak of the reals only",
             ),
             ("--precision float64", job.precision is Precision.FLOAT64, "it computes in float32"),
-            (f"--sharding {job.sharding}", job.sharding is not Sharding.NONE, "it runs on one rank"),
+            (
+                f"--sharding {job.sharding}",
+                job.sharding not in (Sharding.NONE, Sharding.FSDP),
+                "its weights can be shared out, its rows and layers cannot; on several ranks --sharding fsdp goes",
+            ),
             (f"--chunk-rows {job.chunk_rows}", job.chunk_rows is not None, "it carries all rows together"),
             (
                 "--memory-budget",

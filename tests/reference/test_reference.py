@@ -347,7 +347,7 @@ def test_a_misread_network_is_noticed(tmp_path: Path, monkeypatch: pytest.Monkey
     other = ReferenceEngine(dataclasses.replace(network, constants=constants))
     other.bounds(case.box, constraints, Method.IBP)
     as_matrices = (False, False)
-    mixed = (engine._bounded[as_matrices][0], other._bounded[as_matrices][1])
-    monkeypatch.setattr(engine, "_module", lambda *form: mixed)
+    mixed = dataclasses.replace(engine._bounded[as_matrices], bounded=other._bounded[as_matrices].bounded)
+    monkeypatch.setattr(engine, "_traced", lambda *form: mixed)
     with pytest.raises(BoundscopeError, match="misreads this network"):
         engine.bounds(case.box, constraints, Method.IBP)

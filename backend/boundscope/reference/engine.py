@@ -29,6 +29,10 @@ from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Method
 from boundscope.reference import compat
 from boundscope.reference.module import NetworkModule
+from boundscope.reference.shards import Shards
+from boundscope.sharding.frames import PeerStoppedError
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.weights import Ledger
 
 STEPS = 20
 METHODS = {
@@ -59,11 +63,25 @@ class ReferenceBounds:
     rounding: float = 0.0
 
 
+class _AttemptError(BoundscopeError):
+    """auto_LiRPA raised something undeclared on a rank."""
+
+
 class ReferenceEngine:
-    """Bounds one network by auto_LiRPA on the CPU."""
+    """Bounds one network by auto_LiRPA on the CPU.
+
+    Of several ranks each holds its part of the large weights of layers and carries all rows. They call together, and
+    get the same result or error.
+    """
 
     def __init__(
-        self, network: Network, monitor: Monitor | None = None, dtype: torch.dtype = torch.float32
+        self,
+        network: Network,
+        monitor: Monitor | None = None,
+        dtype: torch.dtype = torch.float32,
+        *,
+        ranks: RankGroup | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         """
         Raises:
@@ -71,7 +89,8 @@ class ReferenceEngine:
         """
         self._lirpa = compat.import_auto_lirpa()
         self.network, self.monitor, self.dtype = network, monitor or Monitor(), dtype
-        self._bounded: dict[tuple[bool, bool], tuple[NetworkModule, Any]] = {}
+        self._ranks, self._ledger = ranks or RankGroup(), ledger or _Uncounted()
+        self._bounded: dict[tuple[bool, bool], _Traced] = {}
         self._precise: ReferenceEngine | None = None
 
     @property
@@ -82,7 +101,9 @@ class ReferenceEngine:
     def precise(self) -> ReferenceEngine:
         """The same in float64."""
         if self._precise is None:
-            self._precise = ReferenceEngine(self.network, self.monitor, torch.float64)
+            self._precise = ReferenceEngine(
+                self.network, self.monitor, torch.float64, ranks=self._ranks, ledger=self._ledger
+            )
         return self._precise
 
     def bounds(
@@ -103,7 +124,7 @@ class ReferenceEngine:
 
         Raises:
             UnsupportedOperatorError: names the operator that it has no rule for.
-            BoundError: a margin is NaN.
+            BoundError: a margin is NaN, or ranks differ in one.
             DeadlineError, CancelledError: from the monitor, before and between steps of alpha-crown.
             OutOfMemoryError: torch could not allocate.
         """
@@ -115,6 +136,7 @@ class ReferenceEngine:
             coefficients = torch.from_numpy(one.output_coeffs.copy()).to(self.dtype)
             rows[0, number].index_add_(0, torch.from_numpy(one.output_indices.copy()), coefficients)
         lower, layers = self._compute(box, rows, method, hidden)
+        self._require_same_on_all_ranks(lower)
         for number, row in enumerate(usable):
             value = float(lower[number])
             if value != value:
@@ -162,40 +184,88 @@ class ReferenceEngine:
         self, box: Box, rows: Tensor, method: Method, hidden: Mapping[str, Ends] | None
     ) -> tuple[Tensor, dict[str, Ends]]:
         """Lower bounds [R] of rows [1, R, outputs], and the hidden intervals, in the first form that works."""
-        self.monitor.check()
+        self._check()
         failure: Exception | None = None
         for patches in (True, False) if _fits_patches(self.network) else (False,):
+            brought: BoundscopeError | None = None
             try:
                 with compat.quiet(), _default_dtype(self.dtype):
-                    module, bounded = self._module(patches, method is Method.ALPHA_CROWN)
-                    lower = _lower(self._lirpa, bounded, self._inputs(box), rows, method, module, hidden)
-                    layers = self._layers(module, bounded)
-            except BoundscopeError:
-                raise
+                    traced = self._traced(patches, method is Method.ALPHA_CROWN)
+                    with traced.keeping_shards():
+                        lower = _lower(
+                            self._lirpa,
+                            traced.bounded,
+                            self._inputs(box),
+                            rows,
+                            method,
+                            traced.module,
+                            hidden,
+                        )
+                    layers = self._layers(traced.module, traced.bounded)
+            except PeerStoppedError:
+                pass  # the other rank says why
+            except BoundscopeError as error:
+                brought = error
             except (MemoryError, torch.OutOfMemoryError) as error:
-                raise OutOfMemoryError(f"{self.name}: {error}") from error
-            except Exception as error:  # whatever a library without declared errors raises
+                brought = OutOfMemoryError(f"{self.name}: {error}")
+                brought.__cause__ = error
+            except Exception as error:  # noqa: BLE001 - whatever a library without declared errors raises
                 if "allocate memory" in str(error):
-                    raise OutOfMemoryError(f"{self.name}: {error}") from error
-                failure = error
+                    brought = OutOfMemoryError(f"{self.name}: {error}")
+                else:
+                    brought = _AttemptError(f"{type(error).__name__}: {error}")
+                brought.__cause__ = failure = error
+            try:
+                self._ranks.agree(brought)
+            except BoundscopeError as error:
+                # Another rank may not have come so far, and all must trace again together.
+                self._bounded.pop((patches, method is Method.ALPHA_CROWN), None)
+                if not isinstance(error, _AttemptError):
+                    raise
+                failure = failure or error
             else:
-                self.monitor.check()
+                self._check()
                 return lower, layers
         assert failure is not None
         raise self._explained(failure) from failure
 
-    def _module(self, patches: bool, optimised: bool) -> tuple[NetworkModule, Any]:
+    def _check(self) -> None:
+        """Stop on all ranks together where one of them is asked to, or is late."""
+        late: BoundscopeError | None = None
+        try:
+            self.monitor.check()
+        except BoundscopeError as error:
+            late = error
+        self._ranks.agree(late)
+
+    def _require_same_on_all_ranks(self, lower: Tensor) -> None:
+        if self._ranks.size == 1:
+            return
+        for rank, other in enumerate(self._ranks.gather(lower.numpy())):
+            if not np.array_equal(other, self._ranks.of_rank_0(lower.numpy()), equal_nan=True):
+                raise BoundError(
+                    f"{self.name}: rank {rank} computed other bounds than rank 0; run all ranks on processors of one "
+                    "kind, with as many threads each"
+                )
+
+    def _traced(self, patches: bool, optimised: bool) -> _Traced:
         key = (patches, optimised)
         if key not in self._bounded:
-            module = NetworkModule(self.network, self.dtype)
+            shards = Shards(self._ranks, self._ledger) if self._ranks.size > 1 else None
+            module = NetworkModule(self.network, self.dtype, None if shards is None else shards.place)
+            for name, value in [*module.named_parameters(), *module.named_buffers()]:
+                if shards is None or name not in shards:
+                    self._ledger.hold(value, "weights")
             options = compat.bound_options(
-                patches=patches, steps=STEPS, between_steps=self.monitor.check, optimised=optimised
+                patches=patches, steps=STEPS, between_steps=self._check, optimised=optimised
             )
             start = tuple(torch.zeros(info.shape, dtype=self.dtype) for info in self.network.inputs)
             bounded = self._lirpa.BoundedModule(
                 module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
             )
-            self._bounded[key] = (module, bounded)
+            if shards is not None:
+                shards.attach(bounded)
+            self._bounded[key] = _Traced(module, bounded, shards)
         return self._bounded[key]
 
     def _inputs(self, box: Box) -> list[Ends]:
@@ -241,6 +311,10 @@ class ReferenceEngine:
                     "--engine native may"
                 )
             seen.add((type(node.op), ranks))
+        if isinstance(failure, _AttemptError):
+            return BoundscopeError(
+                f"{self.name} fails on this network ({failure}, on another rank); --engine native may not"
+            )
         place = traceback.extract_tb(failure.__traceback__)[-1]
         said = str(failure).strip().splitlines()[:1]
         return BoundscopeError(
@@ -275,6 +349,25 @@ class ReferenceEngine:
         except Exception:  # noqa: BLE001 - the question is whether it fails, however it does
             return False
         return True
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A network as auto_LiRPA has traced it; `shards` where its weights are shared out."""
+
+    module: NetworkModule
+    bounded: Any
+    shards: Shards | None
+
+    def keeping_shards(self) -> contextlib.AbstractContextManager[object]:
+        return contextlib.nullcontext() if self.shards is None else self.shards.kept_as_shards()
+
+
+class _Uncounted:
+    """A ledger that nobody reads."""
+
+    def hold(self, tensor: Tensor, category: str) -> Tensor:
+        return tensor
 
 
 def _lower(

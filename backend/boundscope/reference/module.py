@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from boundscope.errors import UnsupportedOperatorError
@@ -34,17 +36,41 @@ class NetworkModule(nn.Module):
     graph keeps their names.
     """
 
-    def __init__(self, network: Network, dtype: torch.dtype) -> None:
+    def __init__(
+        self, network: Network, dtype: torch.dtype, place: Callable[[str, nn.Module], None] | None = None
+    ) -> None:
         """
+        Args:
+            network: what to compute.
+            dtype: of its weights.
+            place: told each step's name and module as it is made; may leave placeholders for its weights, which then
+                are missing in `state_dict`.
+
         Raises:
             UnsupportedOperatorError: a tensor has no batch axis of one element in front.
         """
         super().__init__()
         _require_batch_axis(network)
         self._network = network
-        self._steps = nn.ModuleList(_step(node, network) for node in network.nodes)
+        self._placed = place is not None
+        self._steps = nn.ModuleList()
+        for number, node in enumerate(network.nodes):
+            step = _step(node, network).to(dtype).requires_grad_(False)
+            if place is not None:
+                place(f"_steps.{number}", step)
+            self._steps.append(step)
         self.tensor_names = tuple(node.outputs[0] for node in network.nodes)
-        self.to(dtype).eval().requires_grad_(False)
+        self.eval()
+
+    def state_dict(self, *args: Any, **options: Any) -> Any:
+        """As of every module; copies leave placeholders out, which nothing can be copied into."""
+        state = super().state_dict(*args, **options)
+        if self._placed and not options.get("keep_vars", False):
+            for name in [
+                key for key, value in state.items() if value.numel() > 1 and not any(value.stride())
+            ]:
+                del state[name]
+        return state
 
     def forward(self, *inputs: Tensor) -> Any:
         values = {info.name: value for info, value in zip(self._network.inputs, inputs, strict=True)}
@@ -81,16 +107,16 @@ def _require_batch_axis(network: Network) -> None:
 
 def _step(node: Node, network: Network) -> nn.Module:
     constants = tuple(
-        _widened(torch.from_numpy(network.constants[name].copy())) if name in network.constants else None
-        for name in node.inputs
+        _widened(network.constants[name]) if name in network.constants else None for name in node.inputs
     )
     translate = _TRANSLATIONS.get(type(node.op))
     layer = None if translate is None else translate(node, network, constants)
     return _Traced(node, constants) if layer is None else layer
 
 
-def _widened(value: Tensor) -> Tensor:
-    return value.to(torch.float64) if value.is_floating_point() else value
+def _widened(array: NDArray[Any]) -> Tensor:
+    dtype = np.dtype(np.float64) if array.dtype.kind == "f" else array.dtype
+    return torch.from_numpy(array.astype(dtype, order="C"))
 
 
 class _Function(nn.Module):
@@ -132,7 +158,9 @@ class _Traced(nn.Module):
 def _linear(weight: Tensor, bias: Tensor | None) -> nn.Module:
     """x·weightᵀ + bias for a weight [out, in]; always with a bias, for auto_LiRPA merges no rows into a product."""
     outputs, inputs = weight.shape
-    layer = nn.Linear(inputs, outputs, dtype=weight.dtype)
+    layer = nn.Linear(
+        inputs, outputs, dtype=weight.dtype, device="meta"
+    )  # its own random weights take memory
     layer.weight = nn.Parameter(weight.contiguous())
     given = weight.new_zeros(outputs) if bias is None else bias.expand(outputs)
     layer.bias = nn.Parameter(given.contiguous())
@@ -148,7 +176,8 @@ def _gemm(node: Node, network: Network, constants: Constants) -> nn.Module | Non
         return None
     if c is not None and c.numel() not in (1, c.shape[-1]):
         return None
-    weight = (b if op.transpose_b else b.mT) * op.alpha
+    weight = b if op.transpose_b else b.mT
+    weight = weight if op.alpha == 1.0 else weight * op.alpha
     return _linear(weight, None if c is None else c.reshape(-1) * op.beta)
 
 

@@ -7,13 +7,14 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from boundscope.bounds import BoundEngine
+from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.interval import Interval
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties.types import Box, Case, LinearConstraint
 from boundscope.protocol import LayerBounds, Method
+from boundscope.sharding.ranks import RankGroup
 
 
 class Step(NamedTuple):
@@ -149,14 +150,22 @@ def _equal(one: Box, other: Box) -> bool:
 class ReferenceCases:
     """auto_LiRPA, whose bounds are float32 numbers: positive ones count where float64 confirms them."""
 
-    def __init__(self, network: Network, monitor: Monitor) -> None:
-        """
+    def __init__(
+        self,
+        network: Network,
+        monitor: Monitor,
+        ranks: RankGroup | None = None,
+        ledger: MemoryLedger | None = None,
+    ) -> None:
+        """Of several ranks each holds its part of the weights, counted in the ledger; all call together.
+
         Raises:
             BoundscopeError: auto_LiRPA is not installed.
         """
         from boundscope.reference.engine import ReferenceEngine
 
-        self._engine = ReferenceEngine(network, monitor)
+        self._ranks = ranks or RankGroup()
+        self._engine = ReferenceEngine(network, monitor, ranks=self._ranks, ledger=ledger)
         self._monitor, self._network = monitor, network
         self._rounding = 0.0
         self._remark: str | None = None
@@ -177,11 +186,11 @@ class ReferenceCases:
             from boundscope.reference.guard import start_values_note
 
             self._remark = start_values_note()
-            if self._remark:
+            if self._remark and self._ranks.rank == 0:
                 self._monitor.log(self._remark, "warning")
         found = self._engine.careful(case.box, constraints, method)
         self._rounding = max(self._rounding, found.rounding)
-        for name, (lower, upper) in found.layers.items():
+        for name, (lower, upper) in found.layers.items() if self._ranks.rank == 0 else ():
             node = self._network.node_by_output[name]
             width = upper - lower
             self._monitor.emit(

@@ -312,7 +312,7 @@ class _VerifyRun:
 
     def _cases(self, network: Network, engine: BoundEngine) -> CaseEngine:
         if self.job.engine is Engine.AUTO_LIRPA:
-            return ReferenceCases(network, self.monitor)
+            return ReferenceCases(network, self.monitor, self.ranks, self.ledger)
         return NativeCases(engine)
 
     def _checked(self, checker: Checker, outcome: Outcome) -> Outcome:
@@ -334,11 +334,15 @@ class _VerifyRun:
             if torch.cuda.is_available()
             else torch.device("cpu")
         )
-        placed = place(network, self.job.sharding, self.ledger, device, self.ranks)
+        sharding, ledger, ranks = self.job.sharding, self.ledger, self.ranks
+        if self.job.engine is Engine.AUTO_LIRPA:
+            # It only certifies witnesses, on rank 0, from the constants as the file has them: not a part of the method.
+            sharding, ledger, ranks = Sharding.NONE, MemoryLedger(ledger.limit_bytes), RankGroup()
+        placed = place(network, sharding, ledger, device, ranks)
         return BoundEngine(
             placed.network,
             placed.weights,
-            self.ledger,
+            ledger,
             arithmetic=self.job.arithmetic,
             ranks=placed.ranks,
             monitor=self.monitor,

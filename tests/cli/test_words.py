@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from boundscope.cli import parser
 from boundscope.cli.output import read_size, seconds_text, size_text
+from boundscope.cli.verify import read_ranks
 from boundscope.command import command_line
 from boundscope.errors import UsageError
 from boundscope.protocol import (
@@ -101,7 +102,7 @@ def test_the_command_line_says_the_whole_job(job: VerifyJob) -> None:
     assert program == "boundscope"
     assert (read.network, read.ball or read.property) == (Path(job.network.name), Path(center.name))
     assert (read.method, read.engine, read.sharding) == (job.method, job.engine, job.sharding)
-    assert (read.ranks, read.arithmetic, read.seed) == (job.ranks, job.arithmetic, job.seed)
+    assert (read_ranks(read), read.arithmetic, read.seed) == (job.ranks, job.arithmetic, job.seed)
     assert read.timeout == pytest.approx(job.timeout_s, abs=0)
     assert read.chunk_rows == job.chunk_rows
     assert read.threads == job.threads_per_rank

@@ -50,6 +50,16 @@ def test_network_and_property_are_read_back(serve, tmp_path):
     assert summaries[-1].unsupported == ()
 
 
+def test_what_bounds_cost_is_told_with_the_machine(serve, tmp_path):
+    """The form's estimate needs both, and none of it where a network cannot be bounded."""
+    client = serve().client()
+    info = inspect(client, write_network(tmp_path / "net.onnx"))
+    last = events(client, info, NetworkSummary)[-1]
+    assert [node.multiply_adds for node in last.costs.nodes if node.mixes] == [16, 16]
+    assert last.machine.single_flops > 0
+    assert last.machine.free_bytes > 0
+
+
 def test_a_property_alone_needs_no_network(serve, tmp_path):
     client = serve().client()
     path = tmp_path / "p.vnnlib.gz"

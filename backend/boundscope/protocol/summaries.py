@@ -87,9 +87,9 @@ class NetworkSummary(Struct, tag="network_summary"):
     parameters: int
     weight_bytes: int
     unsupported: tuple[str, ...] = ()  # one sentence each: operator and node that have no bound rule
-    costs: NetworkCosts | None = (
-        None  # of an inspection, once the network has been looked at as it is bounded
-    )
+    # Of an inspection, where all can be bounded: what that costs, and on what machine it was read.
+    costs: NetworkCosts | None = None
+    machine: MachineCosts | None = None
 
 
 class InputRow(Struct):

@@ -47,7 +47,8 @@ class Ball:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. Chunk, budget and threads have no field in the form; they stay as the job used again had them."""
+    """How to run. Chunk, budget, threads and synchronous rounds have no field in the form; they stay as the job
+    used again had them."""
 
     method: Method = Method.CROWN
     engine: Engine = Engine.NATIVE
@@ -64,6 +65,8 @@ class Options:
     cross_check: bool = False
     branching: Branching = Branching.AUTO
     batch: int | None = None
+    nodes: tuple[str, ...] = ()
+    force_synchronous: bool = False
 
 
 @dataclass(frozen=True)

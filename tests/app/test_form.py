@@ -17,7 +17,9 @@ from boundscope.protocol import Arithmetic, Branching, Engine, Method, Norm, Pre
 from boundscope_app.docks.ball import NORMS
 from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
 from boundscope_app.draft import Ball, Draft, Options
+from boundscope_app.estimate import Question, answer
 from boundscope_app.link_types import Inspection
+from boundscope_app.noise_draft import NoiseDraft, NoiseOptions
 from boundscope_app.window import MainWindow
 
 
@@ -224,3 +226,76 @@ def test_answer_to_an_older_question_is_dropped(window: MainWindow) -> None:
     window.session.inspected.connect(shown.append)
     window.link.inspected.emit(Inspection(1, problems=("old",)))
     assert shown == []
+
+
+def test_the_form_says_what_a_run_needs_before_it_is_sent(window: MainWindow, qtbot: QtBot) -> None:
+    """Memory a rank, what there is, and seconds; another method says something else."""
+    form, line = window.form, window.form.footer.estimate
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        form.set_draft(example_draft())
+    qtbot.waitUntil(lambda: "Needs about" in line.text(), timeout=10_000)
+    assert not line.isHidden()
+    crown = line.text()
+    form.choices.method.setCurrentIndex(form.choices.method.findData(Method.ALPHA_CROWN))
+    qtbot.waitUntil(lambda: line.text() != crown, timeout=10_000)
+    form.choices.set_options(Options(sharding=Sharding.ROWS, ranks=2))
+    qtbot.waitUntil(lambda: "a rank" in line.text(), timeout=10_000)
+    form.choices.set_options(Options(method=Method.COMPLETE))
+    qtbot.waitUntil(lambda: "a domain" in line.text(), timeout=10_000)
+
+
+def test_what_does_not_fit_is_said(window: MainWindow, qtbot: QtBot) -> None:
+    draft = example_draft()
+    form = window.form
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        form.set_draft(replace(draft, options=Options(memory_budget_bytes=1 << 18)))
+    qtbot.waitUntil(lambda: "not fit" in form.footer.estimate.text(), timeout=10_000)
+    assert form.footer.estimate.estimate.warns
+
+
+def test_noise_is_estimated_by_its_points_and_samples(window: MainWindow, qtbot: QtBot) -> None:
+    draft = example_draft()
+    form, line = window.form, window.form.footer.estimate
+    noise = NoiseDraft(draft.network, None, draft.property_source, 8, options=NoiseOptions(samples=1000))
+    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+        form.set_draft(noise)
+    qtbot.waitUntil(lambda: "Needs about" in line.text(), timeout=10_000)
+    few = line.text()
+    form.noise.samples.setValue(100_000)
+    qtbot.waitUntil(lambda: line.text() not in ("", few), timeout=10_000)
+
+
+def test_an_earlier_run_says_how_long_it_took(window: MainWindow, qtbot: QtBot) -> None:
+    draft = example_draft()
+    with qtbot.waitSignal(window.session.job_ended, timeout=60_000):
+        window.session.run(draft)
+    infos = [window.runs.info(job_id) for job_id in window.runs.ids]
+    known = [info for info in infos if info is not None]
+    assert "Last time it took" in answer(Question.of(draft, None, known)).text
+    other = replace(draft, options=Options(method=Method.IBP))
+    assert answer(Question.of(other, None, known)).text == ""
+
+
+def test_nodes_are_asked_for_where_ranks_can_be_shared(lone_window: MainWindow) -> None:
+    """They come with a sharding, count the ranks, and come out of the command line and back."""
+    choices, form = lone_window.form.choices, lone_window.form
+    assert choices.nodes.isHidden()
+    choices.set_options(Options(sharding=Sharding.ROWS, ranks=4, nodes=("a", "b")))
+    assert not choices.nodes.isHidden()
+    assert choices.on_each.value() == 2
+    assert not choices.ranks.isEnabled()
+    choices.on_each.setValue(3)
+    assert choices.options.ranks == 6
+    choices.nodes.setText("a, b c")
+    assert choices.options.nodes == ("a", "b", "c")
+    assert choices.options.ranks == 9
+    options = choices.options
+    form.set_draft(replace(example_draft(), options=options))
+    assert form.draft.options == options
+    assert "--ranks 9 --nodes a,b,c" in form.draft.command()
+    choices.nodes.setText("a, a")
+    assert "named twice" in form.problem
+    choices.sharding.setCurrentIndex(choices.sharding.findData(Sharding.NONE))
+    assert choices.options.nodes == ()
+    assert choices.options.ranks == 1
+    assert choices.nodes.isHidden()

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QStandardItem, QStandardItemModel
-from PySide6.QtWidgets import QCheckBox, QComboBox, QDoubleSpinBox, QGridLayout, QLabel, QSpinBox, QWidget
+from PySide6.QtWidgets import (
+    QCheckBox,
+    QComboBox,
+    QDoubleSpinBox,
+    QGridLayout,
+    QLabel,
+    QLineEdit,
+    QSpinBox,
+    QWidget,
+)
 
 from boundscope import capabilities
 from boundscope.protocol import Arithmetic, Branching, Engine, Method, Precision, Sharding
@@ -27,10 +37,22 @@ ENGINES: dict[str, tuple[str, str]] = {
 }
 SHARDINGS: dict[str, tuple[str, str]] = {
     Sharding.NONE: ("none", "One rank holds and computes everything"),
-    Sharding.ROWS: ("rows", "Ranks share the rows being bounded, and each holds a part of the weights"),
-    Sharding.FSDP: ("FSDP", "Ranks hold shards of the weights and gather them layer by layer"),
-    Sharding.TP: ("TP", "Ranks split each layer’s neurons (tensor parallel)"),
-    Sharding.TP_EXACT: ("TP, exact order", "Tensor parallel with sums in the order of one rank"),
+    Sharding.ROWS: (
+        "rows",
+        "Ranks share the rows being bounded, and each holds a part of the weights: the same bits",
+    ),
+    Sharding.FSDP: (
+        "FSDP",
+        "Ranks hold parts of the weights and all carry every row: the same bits, more memory than rows",
+    ),
+    Sharding.TP: (
+        "TP",
+        "Ranks split each layer’s neurons (tensor parallel); hidden bounds inside are intervals: looser",
+    ),
+    Sharding.TP_EXACT: (
+        "TP exact",
+        "Tensor parallel with CROWN’s hidden bounds by communication: within 1e-5 of one rank",
+    ),
 }
 ARITHMETICS: dict[str, tuple[str, str]] = {
     Arithmetic.REAL: ("real", "The verdict speaks of the network in exact real arithmetic"),
@@ -59,6 +81,8 @@ HINTS: dict[str, str] = {
     "Engine": "Which program computes the bounds.",
     "Sharding": "How the work is shared between ranks.",
     "Ranks": "Processes that compute together; more than one needs a sharding.",
+    "Nodes": "Machines that share the ranks, as ssh knows them, with commas between; empty: this one.",
+    "On each": "Ranks on each of the nodes.",
     "Arithmetic": "The arithmetic that the verdict speaks of.",
     "Precision": "What the bound engine computes in; its own rounding is always accounted for.",
     "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
@@ -73,10 +97,12 @@ PLACES: dict[str, tuple[int, int, int]] = {  # row, column of the label, columns
     "Arithmetic": (1, 2, 1),
     "Sharding": (2, 0, 1),
     "Ranks": (2, 2, 1),
-    "Time limit": (3, 0, 1),
-    "Seed": (3, 2, 1),
-    "Branching": (4, 0, 1),
-    "Check": (5, 0, 3),
+    "Nodes": (3, 0, 1),
+    "On each": (3, 2, 1),
+    "Time limit": (4, 0, 1),
+    "Seed": (4, 2, 1),
+    "Branching": (5, 0, 1),
+    "Check": (6, 0, 3),
 }
 FIELD_EM = 6
 MOST_RANKS = 4096
@@ -96,6 +122,11 @@ class Choices(QWidget):
         self.sharding = _combo(SHARDINGS, capabilities.SHARDINGS)
         self.ranks = QSpinBox()
         self.ranks.setRange(1, MOST_RANKS)
+        self.nodes = QLineEdit()
+        self.nodes.setPlaceholderText("this machine")
+        self.on_each = QSpinBox()
+        self.on_each.setRange(1, MOST_RANKS)
+        self._labels: dict[str, QLabel] = {}
         self.arithmetic = _combo(ARITHMETICS, capabilities.ARITHMETICS)
         self.precision = _combo(PRECISIONS, Precision)
         self.branching = _combo(BRANCHINGS, Branching)
@@ -112,7 +143,8 @@ class Choices(QWidget):
         combos = (self.method, self.engine, self.sharding, self.arithmetic, self.precision, self.branching)
         for combo in combos:
             combo.currentIndexChanged.connect(self._on_change)
-        for number in (self.ranks, self.timeout, self.seed):
+        self.nodes.textChanged.connect(self._on_change)
+        for number in (self.ranks, self.on_each, self.timeout, self.seed):
             number.valueChanged.connect(self._on_change)
         self.cross_check.toggled.connect(self._on_change)
         self.set_options(Options())
@@ -129,6 +161,7 @@ class Choices(QWidget):
             label = QLabel(name, self)
             label.setBuddy(field)
             label.setToolTip(HINTS[name])
+            self._labels[name] = label
             row, column, span = PLACES[name]
             grid.addWidget(label, row, column)
             field.setMinimumWidth(round(FIELD_EM * self.fontMetrics().horizontalAdvance("m")))
@@ -142,6 +175,8 @@ class Choices(QWidget):
             "Arithmetic": self.arithmetic,
             "Sharding": self.sharding,
             "Ranks": self.ranks,
+            "Nodes": self.nodes,
+            "On each": self.on_each,
             "Time limit": self.timeout,
             "Seed": self.seed,
             "Branching": self.branching,
@@ -156,6 +191,7 @@ class Choices(QWidget):
             engine=Engine(self.engine.currentData()),
             sharding=Sharding(self.sharding.currentData()),
             ranks=self.ranks.value(),
+            nodes=self.hosts,
             arithmetic=Arithmetic(self.arithmetic.currentData()),
             precision=Precision(self.precision.currentData()),
             timeout_s=self.timeout.value(),
@@ -163,6 +199,13 @@ class Choices(QWidget):
             cross_check=self.cross_check.isChecked(),
             branching=Branching(self.branching.currentData()) if self.splits else Branching.AUTO,
         )
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The nodes as typed; none without a sharding."""
+        if self.sharding.currentData() == Sharding.NONE:
+            return ()
+        return tuple(part for part in re.split(r"[,;\s]+", self.nodes.text().strip()) if part)
 
     @property
     def splits(self) -> bool:
@@ -175,6 +218,8 @@ class Choices(QWidget):
             _choose(self.engine, options.engine)
             _choose(self.sharding, options.sharding)
             self.ranks.setValue(options.ranks)
+            self.nodes.setText(", ".join(options.nodes))
+            self.on_each.setValue(max(1, options.ranks // max(1, len(options.nodes))))
             _choose(self.arithmetic, options.arithmetic)
             _choose(self.precision, options.precision)
             self.timeout.setValue(options.timeout_s)
@@ -188,15 +233,34 @@ class Choices(QWidget):
         if alone and self.ranks.value() != 1:
             with QSignalBlocker(self.ranks):
                 self.ranks.setValue(1)
-        self.ranks.setEnabled(not alone)
-        why = "Choose a sharding to use more than one rank." if alone else HINTS["Ranks"]
-        self.ranks.setToolTip(why)
-        self.ranks.setStatusTip(why)
+        self._show_nodes(alone)
         self.branching.setEnabled(self.splits)
         why = HINTS["Branching"] if self.splits else "Only the method Complete splits."
         self.branching.setToolTip(why)
         self.branching.setStatusTip(why)
         self.changed.emit()
+
+    def _show_nodes(self, alone: bool) -> None:
+        """Several machines go with a sharding; where they are named, each runs as many ranks."""
+        for name, field in (("Nodes", self.nodes), ("On each", self.on_each)):
+            field.setVisible(not alone)
+            self._labels[name].setVisible(not alone)
+        hosts = self.hosts
+        self.on_each.setEnabled(bool(hosts))
+        if hosts:
+            with QSignalBlocker(self.ranks):
+                self.ranks.setValue(self.on_each.value() * len(hosts))
+        self.ranks.setEnabled(not alone and not hosts)
+        why = HINTS["Ranks"]
+        if alone:
+            why = "Choose a sharding to use more than one rank."
+        elif hosts:
+            why = "The ranks on each node, times the nodes."
+        self.ranks.setToolTip(why)
+        self.ranks.setStatusTip(why)
+        why = HINTS["On each"] if hosts else "Name nodes to say how many ranks each runs."
+        self.on_each.setToolTip(why)
+        self.on_each.setStatusTip(why)
 
 
 def _explain(field: QWidget, name: str) -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
-    QButtonGroup,
     QDockWidget,
     QFormLayout,
     QFrame,
-    QHBoxLayout,
     QLabel,
-    QPushButton,
     QRadioButton,
     QScrollArea,
     QVBoxLayout,
@@ -20,19 +19,21 @@ from PySide6.QtWidgets import (
 
 from boundscope import capabilities
 from boundscope.errors import UsageError
-from boundscope.protocol import InstancesJob
+from boundscope.protocol import InstancesJob, JobInfo
 from boundscope_app import files
 from boundscope_app import theme as themes
 from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.docks.ball import BallForm
 from boundscope_app.docks.benchmark import BenchmarkForm
 from boundscope_app.docks.choices import Choices
+from boundscope_app.docks.footer import Footer
 from boundscope_app.docks.noise import NoiseChoices, PointsForm
+from boundscope_app.docks.switches import in_a_row, switch
 from boundscope_app.draft import Ball, Draft, Options, Source, ball_problem, named_only
+from boundscope_app.estimate import Question
 from boundscope_app.link_types import Inspection
 from boundscope_app.noise_draft import NoiseDraft, Points, friendly, normalisation_problem
 from boundscope_app.widgets.inputs import WheelGuard, tint_inputs
-from boundscope_app.widgets.primary import primary_style
 from boundscope_app.widgets.read_back import ReadBack
 from boundscope_app.widgets.source_field import PLACEHOLDER, SourceField
 
@@ -45,7 +46,7 @@ VERIFY_HINT = "Prove that no input violates a property, or find one that does."
 MEASURE_HINT = (
     "Run the network repeatedly under random rounding, and see how many bits of every layer are significant."
 )
-
+BALL_HINT = "What to prove: no input within ε of a given one changes the label."
 BENCHMARK_HINT = "Prove or refute all instances of a benchmark, one after the other."
 
 
@@ -71,11 +72,12 @@ class FormDock(QDockWidget):
         self.noise = NoiseChoices()
         self.benchmark = BenchmarkForm()
         self.read_back = ReadBack()
-        self.run_button = QPushButton("Run")
-        self.copy_button = QPushButton("Copy as command line")
-        self._why = QLabel()
-        self._make_job_switch()
-        self._make_property_switch()
+        self.footer = Footer()
+        self.run_button, self.copy_button = self.footer.run_button, self.footer.copy_button
+        self._why = self.footer.why
+        self._seen: Inspection | None = None
+        self._history: Callable[[], Iterable[JobInfo]] = tuple
+        self._make_switches()
         self._lay_out()
         self._guard = WheelGuard(self)
         self._timer = QTimer(self)
@@ -99,35 +101,20 @@ class FormDock(QDockWidget):
         self._restyle()
         self._on_change()
 
-    def _make_job_switch(self) -> None:
+    def _make_switches(self) -> None:
         self.as_proof, self.as_measurement = QRadioButton("Verify"), QRadioButton("Variability")
         self.as_benchmark = QRadioButton("Benchmark")
-        self._jobs = QButtonGroup(self)
-        for number, button, hint in (
-            (VERIFY, self.as_proof, VERIFY_HINT),
-            (MEASURE, self.as_measurement, MEASURE_HINT),
-            (BENCHMARK, self.as_benchmark, BENCHMARK_HINT),
-        ):
-            button.setToolTip(hint)
-            button.setStatusTip(hint)
-            button.setAccessibleDescription(hint)
-            self._jobs.addButton(button, number)
-        self.as_proof.setChecked(True)
-
-    def _make_property_switch(self) -> None:
+        self._jobs = switch(
+            self,
+            (
+                (VERIFY, self.as_proof, VERIFY_HINT),
+                (MEASURE, self.as_measurement, MEASURE_HINT),
+                (BENCHMARK, self.as_benchmark, BENCHMARK_HINT),
+            ),
+        )
         self._as_file = QRadioButton("VNN-LIB file")
         self._as_ball = QRadioButton("ε-ball around an input")
-        for button, hint in (
-            (self._as_file, PROPERTY_HINT),
-            (self._as_ball, "What to prove: no input within ε of a given one changes the label."),
-        ):
-            button.setToolTip(hint)
-            button.setStatusTip(hint)
-            button.setAccessibleDescription(hint)
-        self._kinds = QButtonGroup(self)
-        self._kinds.addButton(self._as_file, FILE)
-        self._kinds.addButton(self._as_ball, BALL)
-        self._as_file.setChecked(True)
+        self._kinds = switch(self, ((FILE, self._as_file, PROPERTY_HINT), (BALL, self._as_ball, BALL_HINT)))
 
     def _lay_out(self) -> None:
         body = QWidget()
@@ -136,12 +123,7 @@ class FormDock(QDockWidget):
         column.setSpacing(8)
         network = self._rows = QFormLayout()
         network.setSpacing(6)
-        jobs = QHBoxLayout()
-        jobs.addWidget(self.as_proof)
-        jobs.addWidget(self.as_measurement)
-        jobs.addWidget(self.as_benchmark)
-        jobs.addStretch(1)
-        network.addRow("Job", jobs)
+        network.addRow("Job", in_a_row(self._jobs))
         network.addRow("Instances", self.benchmark)
         label = QLabel("Network")
         label.setBuddy(self.network)
@@ -149,11 +131,8 @@ class FormDock(QDockWidget):
         self._points_label = QLabel("Points")
         network.addRow(self._points_label, self.points.switch)
         network.addRow(self.points)
-        switch = self._property_switch = QHBoxLayout()
-        switch.addWidget(self._as_file)
-        switch.addWidget(self._as_ball)
-        switch.addStretch(1)
-        network.addRow("Property", switch)
+        self._property_switch = in_a_row(self._kinds)
+        network.addRow("Property", self._property_switch)
         column.addLayout(network)
         column.addWidget(self.property_file)
         column.addWidget(self.ball)
@@ -182,25 +161,8 @@ class FormDock(QDockWidget):
         outer.setSpacing(0)
         outer.addWidget(self._scroll, 1)
         outer.addWidget(_line())
-        outer.addLayout(self._footer())
+        outer.addWidget(self.footer)
         self.setWidget(whole)
-
-    def _footer(self) -> QVBoxLayout:
-        self._why.setWordWrap(True)
-        self._why.setAccessibleName("Why it cannot run yet")
-        self.run_button.setAccessibleName("Run")
-        self.run_button.setDefault(True)
-        self.copy_button.setAccessibleName("Copy as command line")
-        buttons = QHBoxLayout()
-        buttons.setSpacing(8)
-        buttons.addWidget(self.run_button, 1)
-        buttons.addWidget(self.copy_button)
-        footer = QVBoxLayout()
-        footer.setContentsMargins(10, 6, 10, 10)
-        footer.setSpacing(6)
-        footer.addWidget(self._why)
-        footer.addLayout(buttons)
-        return footer
 
     # ------------------------------------------------------------ the draft
 
@@ -335,7 +297,9 @@ class FormDock(QDockWidget):
         """What the daemon read of the draft last asked for."""
         self._blocking = inspection.problems[0] if inspection.problems else ""
         self.read_back.show_inspection(inspection)
+        self._seen = inspection
         self._show_problem()
+        self.ask_estimate()
 
     def inspect_again(self) -> None:
         """Ask anew, after the connection came back for instance."""
@@ -383,6 +347,7 @@ class FormDock(QDockWidget):
         if readable != before:
             self._inspected = readable
             self._blocking = ""
+            self._seen = None
             if readable.network is None and readable.property_source is None:
                 self._timer.stop()
                 self.read_back.show_nothing()
@@ -392,6 +357,7 @@ class FormDock(QDockWidget):
                 self.read_back.show_reading(same_network, same_network and same_property)
                 self._timer.start()
         self._show_problem()
+        self.ask_estimate()
         self.changed.emit()
 
     def _readable(self) -> Draft:
@@ -410,16 +376,22 @@ class FormDock(QDockWidget):
     def _inspect_now(self) -> None:
         self.inspect_wanted.emit()
 
+    def set_history(self, jobs: Callable[[], Iterable[JobInfo]]) -> None:
+        """Where the runs that were made before are found, for what they took."""
+        self._history = jobs
+
+    def ask_estimate(self) -> None:
+        """What the run needs is said anew where anything of it changed."""
+        self.footer.estimate.ask(Question.of(self.draft, self._seen, self._history()))
+
     def _show_problem(self) -> None:
         problem = self.problem
-        self._why.setText(problem)
-        self._why.setVisible(bool(problem))
+        self.footer.set_problem(problem)
         self.run_button.setEnabled(not problem and not self._busy)
         self.copy_button.setEnabled(self.draft.complete)
 
     def _restyle(self) -> None:
-        self._why.setStyleSheet(f"color: {themes.current().warn}")
-        self.run_button.setStyleSheet(primary_style())
+        self.footer.restyle()
         tint_inputs(self)
 
 

@@ -224,6 +224,8 @@ class MainWindow(QMainWindow):
         self.session.run_accepted.connect(self._run_accepted)
         self.session.job_ended.connect(self._job_ended)
         self.session.inspected.connect(self.form.show_inspection)
+        self.session.job_ended.connect(self.form.ask_estimate)
+        self.form.set_history(lambda: filter(None, map(self.runs.info, self.runs.ids)))
         self.session.connected.connect(self.form.inspect_again)
         self.link.state_changed.connect(self._link_changed)
         self.link.state_changed.connect(self.remote_dialog.take_state)

@@ -36,7 +36,18 @@ class VariabilityError(BoundscopeError):
 
 
 class OutOfMemoryError(BoundscopeError):
-    """The memory budget or the device was exhausted; the text holds the breakdown by category."""
+    """The memory budget or the device was exhausted; the text holds the breakdown by category.
+
+    `rank` is whose memory it was, where all ranks of a job raise what one of them met; `final` that this rank has given
+    up the whole job, so that it is of no use to try again with less.
+    """
+
+    rank: int | None = None
+    final = False
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        return text if self.rank is None else f"rank {self.rank}: {text}"
 
 
 class DeadlineError(BoundscopeError):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -268,11 +269,59 @@ def test_a_killed_command_leaves_nothing_on_the_nodes(tmp_path, files, direct):
     """kill -9 of everything here: the end of stdin ends the agents."""
     words = [sys.executable, "-m", "boundscope", "verify", str(files.network), str(files.property)]
     words += ["--nodes", ",".join(direct), "--sharding", "rows", "--timeout", "60"]
+    launched: list[psutil.Process] = []
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         deadline = time.monotonic() + 20
-        while not agents() and process.poll() is None and time.monotonic() < deadline:
+        while len(launched) < 2 and process.poll() is None and time.monotonic() < deadline:
+            launched = [one for one in agents() if is_launcher_of(one, tmp_path)]
             time.sleep(0.02)
         process.kill()
+    assert len(launched) >= 2  # one on each node; ranks that were forked look alike
+    _, left = psutil.wait_procs(launched, timeout=8)
+    assert left == []
+
+
+def is_launcher_of(process: psutil.Process, folder: Path) -> bool:
+    """Whether it runs ranks on a node, and has its cache below a folder."""
+    with suppress(psutil.Error):
+        cache = process.environ().get(agent.CACHE_VARIABLE, "")
+        return agent.LAUNCHER in process.cmdline() and cache.startswith(str(folder))
+    return False
+
+
+def agent_in(temporary: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """An agent that waits for what it is told, and its folder below `temporary`."""
+    before = set(temporary.glob(f"*/{agent.LOCK_NAME}"))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", ways.AGENT],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(temporary)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(1)  # it has begun to speak: the folder is locked, and what was left is swept
+    (lock,) = set(temporary.glob(f"*/{agent.LOCK_NAME}")) - before
+    return process, lock.parent
+
+
+def test_what_a_killed_agent_leaves_is_swept_by_the_next_one(tmp_path, files):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    alive, its = agent_in(temporary)
+    killed, left = agent_in(temporary)
+    (left / "spec.json").write_text("a job's key")
+    assert left.stat().st_mode & 0o777 == 0o700
+    with killed, alive:
+        killed.kill()
+        killed.wait()
+        assert left.exists()
+        later, _ = agent_in(temporary)
+        with later:
+            assert not left.exists()
+            assert its.exists()
+            assert later.stdin is not None
+            later.stdin.close()
+    assert list(temporary.iterdir()) == []
 
 
 def test_through_the_command_line(tmp_path, files, direct):

@@ -8,14 +8,24 @@ import time
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from boundscope.daemon import run as daemon_run
 from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.errors import RankFailedError
-from boundscope.protocol import FileRef, PropertyFile, Sharding, Verdict, VerifyJob
+from boundscope.protocol import (
+    FileRef,
+    LogLine,
+    Method,
+    PropertyFile,
+    Sharding,
+    Verdict,
+    VerifyJob,
+    VerifyResult,
+)
 from boundscope.worker.files import JobFiles
 from boundscope.worker.local import run_local
-from daemon.small_files import write_network, write_property
+from daemon.small_files import write_network, write_property, write_wide_network
 from daemon.support import environment
 from worker import rank_faults
 
@@ -61,13 +71,22 @@ def failure(files: JobFiles, described: VerifyJob, kinds: dict[str, Kind]) -> st
     [
         (rank_faults.KILLED, "rank 1 was killed by SIGKILL"),
         (rank_faults.STOPPED, "rank 1 was stopped (SIGSTOP)"),
-        (rank_faults.OUT_OF_MEMORY, "rank 1 ran out of memory"),
         (rank_faults.EXCEPTION, "rank 1 failed: ValueError: this rank has had enough"),
     ],
-    ids=["SIGKILL", "SIGSTOP", "out of memory", "exception"],
+    ids=["SIGKILL", "SIGSTOP", "exception"],
 )
 def test_a_rank_that_fails_among_the_bounds_is_named(files, sharding, fault, said):
     assert said in failure(files, job(sharding, fault), FAULTS)
+
+
+@both_modes
+def test_a_rank_that_cannot_allocate_ends_the_job_as_out_of_memory(files, sharding):
+    """Also where it fails outside of what ranks do in step: the other one is in the middle of it."""
+    begin = time.monotonic()
+    fault = job(sharding, rank_faults.OUT_OF_MEMORY)
+    result = run_local(fault, files, lambda rank, event: None, kinds=FAULTS)
+    assert time.monotonic() - begin < 30
+    assert (result.verdict, result.reason) == (Verdict.OUT_OF_MEMORY, "rank 1: out of memory")
 
 
 def test_a_rank_that_never_joins_is_named_by_those_who_waited(files):
@@ -94,3 +113,53 @@ def test_ports_that_are_taken_are_no_matter(files, monkeypatch):
             monkeypatch.setenv(name, value)
         result = run_local(job(Sharding.FSDP), files, lambda rank, event: None)
     assert result.verdict is Verdict.VERIFIED, result.reason
+
+
+# ---------------------------------------------------------------- memory that only rank 1 lacks
+
+SHORT = {**KINDS, "verify": Kind("boundscope.worker.launch", "worker.rank_faults:run_short")}
+all_modes = pytest.mark.parametrize("sharding", [Sharding.ROWS, Sharding.FSDP, Sharding.TP])
+
+
+@pytest.fixture
+def wide(files, tmp_path):
+    """A network with weights that are shared out, and a property that CROWN excludes, and intervals do not."""
+    network = write_wide_network(tmp_path / "wide.onnx", 64, 2)
+    return JobFiles(network, write_property(tmp_path / "wide.vnnlib", threshold=4.0))
+
+
+def short(files: JobFiles, sharding: Sharding, fault: int) -> tuple[VerifyResult, list[str]]:
+    """The result of a CROWN job, which comes within 30 s, and what its ranks logged."""
+    texts: list[str] = []
+
+    def on_event(rank: int, event: object) -> None:
+        if isinstance(event, LogLine):
+            texts.append(event.text)
+
+    begin = time.monotonic()
+    result = run_local(replace(job(sharding, fault), method=Method.CROWN), files, on_event, kinds=SHORT)
+    assert time.monotonic() - begin < 30
+    return result, texts
+
+
+@all_modes
+@pytest.mark.parametrize(
+    "fault",
+    [rank_faults.WEIGHTS, rank_faults.INTERVALS, rank_faults.LAYERS, rank_faults.MARGINS],
+    ids=["weights", "intervals", "layers", "margins"],
+)
+def test_memory_that_one_rank_lacks_ends_the_job_as_such_and_names_it(wide, sharding, fault):
+    result, _ = short(wide, sharding, fault)
+    assert result.verdict is Verdict.OUT_OF_MEMORY, result.reason
+    assert result.reason.startswith("rank 1: "), result.reason
+    assert "a budget of" in result.reason
+
+
+@all_modes
+def test_all_ranks_take_fewer_rows_where_one_lacks_memory_for_them(wide, sharding):
+    """What is said again in smaller chunks is the same, to the bit."""
+    whole, _ = short(wide, sharding, 0)
+    halved, texts = short(wide, sharding, rank_faults.ONCE)
+    assert whole.verdict is halved.verdict is Verdict.VERIFIED
+    assert halved.margin == whole.margin
+    assert sum("rank 1 out of the memory budget, trying chunks of" in text for text in texts) == 2

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -22,16 +23,17 @@ from boundscope.bounds.forward import ForwardPass
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
-from boundscope.errors import BoundError, BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
+from boundscope.errors import BoundscopeError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
-from boundscope.sharding.frames import PeerStoppedError
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WeightStore, WholeWeights
 from boundscope.sharding.zones import Zones
+
+T = TypeVar("T")
 
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
@@ -133,8 +135,10 @@ class BoundEngine:
             DeadlineError, CancelledError: from the monitor, between chunks.
             OutOfMemoryError: the smallest chunk does not fit the budget.
         """
-        context = BoxContext.over(
-            box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
+        context = self._in_step(
+            lambda: BoxContext.over(
+                box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
+            )
         )
         if known is None and method in OPTIMISED:
             known = self.context(box, Method.CROWN, case=case).intervals
@@ -143,14 +147,11 @@ class BoundEngine:
         refined: set[str] = set()
         forward = None
         if method in REFINED and not self._zones.tensors:
-            forward = ForwardPass.where_it_pays(context)
+            forward = self._in_step(partial(ForwardPass.where_it_pays, context))
         for done, node in enumerate(self.network.nodes):
-            self._checkpoint()
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
-            self._in_step(partial(context.advance, node))
-            if forward is not None:
-                forward.advance(node)
+            self._in_step(partial(_advance, context, forward, node))
             self.monitor.emit(
                 Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
             )
@@ -246,19 +247,17 @@ class BoundEngine:
     def _tighten(self, context: BoxContext, name: str, interval: Interval) -> None:
         self._in_step(partial(context.tighten, name, interval))
 
-    def _in_step(self, step: Callable[[], None]) -> None:
-        """A step that may fail on one rank alone where ranks hold parts of tensors: then all of them stop."""
-        if not self._zones.tensors:
-            step()
-            return
+    def _in_step(self, step: Callable[[], T]) -> T:
+        """What a step gives. One rank alone may fail, for want of memory say, or be asked to stop: then all do."""
         error: BoundscopeError | None = None
+        result: list[T] = []
         try:
-            step()
-        except PeerStoppedError:
-            pass  # that rank says why
+            self.monitor.check()
+            result.append(self._within_memory(step))
         except BoundscopeError as caught:
             error = caught
         self.ranks.agree(error)
+        return result[0]
 
     def out_of_time(self) -> bool:
         """Whether the time for searches is over, as rank 0 sees it; all ranks call together."""
@@ -378,19 +377,18 @@ class BoundEngine:
         """
         if not count:
             return torch.zeros(0, dtype=torch.float64, device=self.device)
-        size = self._chunk_size(count)
-        if self._zones.tensors:
-            size = min(self.ranks.gather(size))
+        size = self._chunk_rows or self.ranks.least(self._chunk_size(count))
         while True:
             try:
                 return self._lower_in_chunks(count, bound, size, stage)
             except OutOfMemoryError as error:
-                if size <= CHUNK_MULTIPLE:
+                if size <= CHUNK_MULTIPLE or error.final:
                     raise
+                rank = "" if error.rank is None else f"rank {error.rank} "
                 _forget_frames(error)
                 size = max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
                 self.monitor.log(
-                    f"{stage}: out of the memory budget, trying chunks of {size} rows", "warning"
+                    f"{stage}: {rank}out of the memory budget, trying chunks of {size} rows", "warning"
                 )
 
     def _lower_in_chunks(
@@ -404,11 +402,9 @@ class BoundEngine:
             error: BoundscopeError | None = None
             try:
                 self.monitor.check()
-                lower = self._lower_of_chunk(mine, bound, rows)
+                lower = self._within_memory(partial(bound, mine, rows))
                 bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
-            except PeerStoppedError:
-                pass  # that rank says why
-            except (OutOfMemoryError, DeadlineError, CancelledError, BoundError) as caught:
+            except BoundscopeError as caught:
                 error = caught
             self.ranks.agree(error)
             self.monitor.emit(Progress(stage=stage, done=chunk.stop, total=count))
@@ -421,20 +417,11 @@ class BoundEngine:
         start = min(chunk.start + self.ranks.rank * rows, chunk.stop)
         return Chunk(start, min(start + rows, chunk.stop))
 
-    def _lower_of_chunk(self, chunk: Chunk, bound: Callable[[Chunk, int], Tensor], size: int) -> Tensor:
+    def _within_memory(self, work: Callable[[], T]) -> T:
         try:
-            return bound(chunk, size)
+            return work()
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OutOfMemoryError(f"{error}; {self.ledger.breakdown(self.ledger.total_bytes)}") from error
-
-    def _checkpoint(self) -> None:
-        """Stop on all ranks together where one of them is asked to, or is late."""
-        error: BoundscopeError | None = None
-        try:
-            self.monitor.check()
-        except (DeadlineError, CancelledError) as caught:
-            error = caught
-        self.ranks.agree(error)
 
     # ------------------------------------------------------------ rows of a property
 
@@ -495,9 +482,7 @@ class BoundEngine:
         return round_down(total)
 
     def _chunk_size(self, count: int) -> int:
-        """Rows a chunk: as asked, else the default, less where the budget or the number of rows is small."""
-        if self._chunk_rows is not None:
-            return self._chunk_rows
+        """Rows a chunk: the default, less where this rank's budget or the number of rows is small."""
         tensors = self.network.tensors.items()
         widest = max(info.size for name, info in tensors if name not in self.network.constants)
         cheap = CHUNK_ELEMENTS // widest // CHUNK_MULTIPLE * CHUNK_MULTIPLE
@@ -509,6 +494,12 @@ class BoundEngine:
             fitting = free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE
             size = min(size, fitting)
         return max(size, CHUNK_MULTIPLE)
+
+
+def _advance(context: BoxContext, forward: ForwardPass | None, node: Node) -> None:
+    context.advance(node)
+    if forward is not None:
+        forward.advance(node)
 
 
 def _with_subnormals(network: Network) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -9,14 +10,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from boundscope.errors import BoundscopeError
-from boundscope.sharding.frames import Frames
+from boundscope.errors import BoundscopeError, OutOfMemoryError
+from boundscope.sharding.frames import Frames, PeerStoppedError
 
 T = TypeVar("T")
 
 # Products of rows have the same bits, row by row, whatever multiple of this is carried together.
 ROW_UNIT = 16
 LEAST_PART = 64
+AGREED = "_raised_on_all_ranks"  # an attribute of errors
 TILE_BYTES = (1 << 19) + (1 << 12)  # that a frame gathers: a tile of float32, columns shared out unevenly
 
 
@@ -52,12 +54,21 @@ class RankGroup:
             dist.all_reduce(part)
         return part
 
-    def agree(self, error: BoundscopeError | None) -> None:
-        """Raise on every rank what any of them brings (of several, the lowest rank's); all must call together."""
-        if self.size > 1 and self._someone_failed(error is not None):
-            brought: list[BoundscopeError | None] = [None] * self.size
-            dist.all_gather_object(brought, error)
-            error = next((one for one in brought if one is not None), None)
+    def agree(self, error: BoundscopeError | None, *, final: bool = False) -> None:
+        """Raise on every rank what any of them brings (of several, the lowest rank's); all must call together.
+
+        A rank that brings PeerStoppedError raises what the one that failed brings. What was raised here already, all
+        ranks have: it is raised again without asking them. `final` is for the end of a job.
+        """
+        if self.size > 1 and not getattr(error, AGREED, False):
+            own = None if isinstance(error, PeerStoppedError) else error
+            if self._someone_failed(own is not None):
+                if isinstance(own, OutOfMemoryError):
+                    own.rank, own.final = self.rank, final
+                brought: list[BoundscopeError | None] = [None] * self.size
+                dist.all_gather_object(brought, own)
+                error = next((one for one in brought if one is not None), error)
+                setattr(error, AGREED, True)
         if error is not None:
             raise error
 
@@ -87,21 +98,49 @@ class RankGroup:
         part = -(-rows // self.size)
         return min(rows, max(LEAST_PART, -(-part // ROW_UNIT) * ROW_UNIT))
 
+    @property
+    def on_this_machine(self) -> int:
+        """How many of the ranks share this machine, as torchrun tells them."""
+        return min(self.size, int(os.environ.get("LOCAL_WORLD_SIZE", self.size)))
+
     def gather(self, value: T) -> list[T]:
-        """Every rank's value (any picklable object), in the order of ranks, on every rank."""
+        """Every rank's value (any picklable object), in the order of ranks, on every rank.
+
+        Raises:
+            BoundscopeError: what another rank has brought to `agree` instead of coming here.
+        """
         if self.size == 1:
             return [value]
+        self.agree(None)
         values: list[T | None] = [None] * self.size
         dist.all_gather_object(values, value)
         return [one for one in values if one is not None]
 
     def of_rank_0(self, value: T) -> T:
-        """Rank 0's value (any picklable object), on every rank."""
+        """Rank 0's value (any picklable object), on every rank.
+
+        Raises:
+            BoundscopeError: what another rank has brought to `agree` instead of coming here.
+        """
         if self.size == 1:
             return value
+        self.agree(None)
         values = [value]
         dist.broadcast_object_list(values, src=0)
         return values[0]
+
+    def least(self, value: int) -> int:
+        """The least of all ranks' values.
+
+        Raises:
+            BoundscopeError: what another rank has brought to `agree` instead of coming here.
+        """
+        if self.size == 1:
+            return value
+        self.agree(None)
+        every = torch.tensor([value])
+        dist.all_reduce(every, op=dist.ReduceOp.MIN)
+        return int(every)
 
     def barrier(self) -> None:
         if self.size > 1:

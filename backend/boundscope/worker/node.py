@@ -43,6 +43,7 @@ from boundscope.worker.wire import Tunnel, Wire
 CACHE_VARIABLE = "BOUNDSCOPE_NODE_CACHE"
 UNUSED_S = 30 * 24 * 3600.0  # after which a file of the cache is removed
 REACH_S = 2.0
+FOLDER_PREFIX, LOCK_NAME = "boundscope-node-", "lock"
 LAUNCHER = "boundscope.worker.launch"
 
 
@@ -52,12 +53,37 @@ def main() -> NoReturn:
         signal.signal(number, signal.SIG_IGN)  # the end of stdin says it
     answers = os.dup(1)
     os.dup2(2, 1)  # what something prints is no answer
-    folder = Path(tempfile.mkdtemp(prefix="boundscope-node-"))
+    _sweep(Path(tempfile.gettempdir()))
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX))  # mode 0700: it will hold the job's key
     try:
+        lock = _locked(folder)
         asyncio.run(_serve(answers, folder))
+        os.close(lock)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     process.end(0)
+
+
+def _locked(folder: Path) -> int:
+    """Mark a folder as ours while this process lives: a lock ends with its holder, whatever ends that."""
+    lock = os.open(folder / "new-lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    (folder / "new-lock").rename(folder / LOCK_NAME)  # nobody sees it before it is locked
+    return lock
+
+
+def _sweep(temporary: Path) -> None:
+    """Remove the folders of agents that were killed; they hold a job's key and its files."""
+    for folder in temporary.glob(f"{FOLDER_PREFIX}*"):
+        with suppress(OSError):  # somebody else's, or without a lock: not known to be left over
+            if folder.is_symlink() or folder.stat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder / LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(lock)
 
 
 async def _serve(answers: int, folder: Path) -> None:

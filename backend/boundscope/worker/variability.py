@@ -398,4 +398,4 @@ def _budget(job: VariabilityJob, ranks: RankGroup) -> int:
     """Bytes that this rank may hold: as asked, else half of what is free, shared by the ranks of this machine."""
     if job.memory_budget_bytes is not None:
         return job.memory_budget_bytes
-    return int(psutil.virtual_memory().available) // 2 // ranks.size
+    return int(psutil.virtual_memory().available) // 2 // ranks.on_this_machine

@@ -145,7 +145,10 @@ class _VerifyRun:
     def _guarded(self) -> Outcome:
         try:
             capabilities.check(self.job)
-            return self._run()
+            outcomes: list[Outcome] = []
+            with self._agreed(final=True):
+                outcomes.append(self._run())
+            return outcomes[0]
         except CancelledError:
             raise
         except DeadlineError:
@@ -177,14 +180,18 @@ class _VerifyRun:
             self.times[part] += self.monitor.now_s - start_s
 
     @contextlib.contextmanager
-    def _agreed(self) -> Iterator[None]:
+    def _agreed(self, *, final: bool = False) -> Iterator[None]:
         """What one rank raises in the block, all ranks raise at its end: nobody waits for one that left."""
         error: BoundscopeError | None = None
         try:
             yield
+        except (torch.OutOfMemoryError, MemoryError) as caught:
+            if self.ranks.size == 1:
+                raise
+            error = OutOfMemoryError(str(caught) or "out of memory")
         except BoundscopeError as caught:
             error = caught
-        self.ranks.agree(error)
+        self.ranks.agree(error, final=final)
 
     # ------------------------------------------------------------ steps
 
@@ -194,9 +201,9 @@ class _VerifyRun:
             return self._solve(network, prop)
 
     def _load(self) -> tuple[Network, Property]:
-        with self._timed("load"):
+        with self._agreed(), self._timed("load"):
             network = self.networks.load(self.files.network)
-            self._checkpoint()
+            self.monitor.check()
             self.missing = missing = unsupported(network)
             if self.ranks.rank == 0:
                 self.monitor.emit(network_summary(network, missing))
@@ -258,7 +265,8 @@ class _VerifyRun:
         if not any(case.clauses for case in prop.cases):
             return Outcome(Verdict.VERIFIED, "no input satisfies what the property asks of the inputs")
         self._checkpoint()
-        engine = self._engine(network)
+        with self._agreed():
+            engine = self._engine(network)
         witnesses = Witnesses(self.job, self.files, network, prop, engine)
         cases = self._cases(network, engine)
         if self.missing:
@@ -504,5 +512,5 @@ def _budget(job: VerifyJob, ranks: RankGroup) -> int:
         return free // 2 if job.memory_budget_share is None else int(total * job.memory_budget_share)
     memory = psutil.virtual_memory()
     if job.memory_budget_share is None:
-        return int(memory.available) // 2 // ranks.size
-    return int(memory.total * job.memory_budget_share) // ranks.size
+        return int(memory.available) // 2 // ranks.on_this_machine
+    return int(memory.total * job.memory_budget_share) // ranks.on_this_machine

@@ -110,6 +110,13 @@ def _same_way(draft: AnyDraft, info: JobInfo) -> bool:
     )
 
 
+def _about(seconds: float) -> str:
+    """No more digits than an estimate has."""
+    if seconds < 1:
+        return "less than 1 s"
+    return f"about {seconds:.0f} s" if seconds < 60 else f"about {duration(seconds)}"
+
+
 # ---------------------------------------------------------------- verify
 
 
@@ -164,14 +171,14 @@ def _of_bounds(
 def _memory_words(expected: Prediction, most: Prediction, ranks: int, budget: int) -> str:
     each = "" if ranks == 1 else " a rank"
     more = "" if most.peak_bytes <= 1.1 * expected.peak_bytes else f", at most {size(most.peak_bytes)}"
-    return f"about {size(expected.peak_bytes)}{each}{more} (of {size(budget)})"
+    return f"about {size(expected.peak_bytes)}{each}{more} (you have {size(budget)})"
 
 
 def _time_words(options: Options, seconds: float, expected: Prediction) -> str:
     if options.method is Method.COMPLETE:
-        return f"about {duration(seconds)} before it splits, then {size(expected.domain_bytes)} a domain"
+        return f"{_about(seconds)} before it splits, then {size(expected.domain_bytes)} a domain"
     late = " – more than its time limit" if seconds > options.timeout_s else ""
-    return f"about {duration(seconds)}{late}"
+    return f"{_about(seconds)}{late}"
 
 
 # ---------------------------------------------------------------- variability
@@ -189,10 +196,10 @@ def _of_noise(
     rank = "" if options.ranks == 1 else " a rank"
     if not points:
         return Estimate(
-            f"Needs about {size(memory)}{rank} a point, and {duration(each_s * options.samples)} each."
+            f"Needs about {size(memory)}{rank} a point, and {_about(each_s * options.samples)} each."
         )
     seconds = NOISE_START_S + each_s * options.samples * points
-    text = f"about {size(memory)}{rank} (of {size(budget)}), and about {duration(seconds)}"
+    text = f"about {size(memory)}{rank} (you have {size(budget)}), and {_about(seconds)}"
     return (
         Estimate(f"Needs {text}.", seconds > options.timeout_s)
         if memory <= budget

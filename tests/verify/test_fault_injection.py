@@ -75,7 +75,8 @@ AROUND = (
     "protocol/",
 )
 AROUND_FUNCTIONS = ("run_verify", "_VerifyRun.__init__", "_VerifyRun.result", "_VerifyRun._guarded")
-AROUND_FUNCTIONS += ("_VerifyRun._peaks", "_budget", "RankGroup.gather")
+AROUND_FUNCTIONS += ("_VerifyRun._settled", "_VerifyRun._peaks", "_VerifyRun._tell_traffic")
+AROUND_FUNCTIONS += ("_budget", "RankGroup.")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -111,12 +111,12 @@ class _VerifyRun:
 
     def result(self) -> VerifyResult:
         with MemorySampler(self.ledger, lambda: self.monitor.elapsed_s, self.monitor.emit):
-            verdict: Verdict | None = None
             try:
                 outcome = self._guarded()
-                verdict = outcome.verdict
-            finally:
-                self.checkpoint.settle(verdict)
+            except BaseException:
+                self.checkpoint.settle(None)
+                raise
+            outcome = self._settled(outcome)
         self._tell_traffic()
         margin = Margin(smallest=None) if self.property is None else self.proof.margin(self.property)
         return VerifyResult(
@@ -161,12 +161,23 @@ class _VerifyRun:
             return Outcome(Verdict.UNKNOWN, str(error))
         except BoundscopeError as error:
             return Outcome(Verdict.ERROR, str(error))
-        except Exception as error:  # the edge of a job: what nobody foresaw is told, and no verdict
-            if self.ranks.size > 1:
-                raise  # the other ranks wait for this one, and only its end frees them
-            self.monitor.log(traceback.format_exc(), "debug")
-            memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
-            return Outcome(Verdict.OUT_OF_MEMORY if memory else Verdict.ERROR, unforeseen(error))
+        except Exception as error:  # noqa: BLE001 the edge of a job: what nobody foresaw is told, and no verdict
+            return self._unforeseen(error)
+
+    def _settled(self, outcome: Outcome) -> Outcome:
+        """The outcome, once the checkpoint is gone or kept as it says."""
+        try:
+            self.checkpoint.settle(outcome.verdict)
+        except Exception as error:  # noqa: BLE001 as in `_guarded`
+            return self._unforeseen(error)
+        return outcome
+
+    def _unforeseen(self, error: Exception) -> Outcome:
+        if self.ranks.size > 1:
+            raise error  # the other ranks wait for this one, and only its end frees them
+        self.monitor.log("".join(traceback.format_exception(error)), "debug")
+        memory = isinstance(error, MemoryError | torch.OutOfMemoryError)
+        return Outcome(Verdict.OUT_OF_MEMORY if memory else Verdict.ERROR, unforeseen(error))
 
     def _peaks(self) -> tuple[RankMemory, ...]:
         return tuple(self.ranks.gather(self.ledger.peaks(self.ranks.rank)))

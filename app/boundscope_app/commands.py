@@ -131,7 +131,9 @@ class Commands:
         name = f"Export to {folder.name}"
 
         def show(progress: export.ExportProgress) -> None:
-            window.work.show_work(name, progress.name, progress.done, progress.total, progress.eta_s, exporter.cancel)
+            window.work.show_work(
+                name, progress.name, progress.done, progress.total, progress.eta_s, exporter.cancel
+            )
 
         def end(exported: export.Exported) -> None:
             self._exporter = None
@@ -142,6 +144,11 @@ class Commands:
         exporter.progressed.connect(show)
         exporter.finished.connect(end)
         exporter.start()
+
+    @property
+    def exporting(self) -> bool:
+        """Whether an export is under way."""
+        return self._exporter is not None
 
     def end_export(self) -> None:
         """The window closes."""

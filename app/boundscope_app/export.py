@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ class ExportProgress:
     eta_s: float | None = None
 
 
-def pieces(views: Iterable[View], folder: Path, width_px: int = WIDTH_PX) -> tuple[Piece, ...]:
+def pieces(views: Sequence[View], folder: Path, width_px: int = WIDTH_PX) -> tuple[Piece, ...]:
     """PNG, SVG and CSV of every view that has data, the verdict as PDF and HTML; each name once."""
     found: dict[Path, Piece] = {}
     for view in views:
@@ -63,6 +63,10 @@ def pieces(views: Iterable[View], folder: Path, width_px: int = WIDTH_PX) -> tup
         for table in view.tables():
             csv = folder / f"{table.name}.csv"
             found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
+    record = next((view.record for view in views if view.record is not None), None)
+    for table in () if record is None else record.tables():  # without rows too, as `boundscope export` writes them
+        csv = folder / f"{table.name}.csv"
+        found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
     return tuple(found.values())
 
 
@@ -107,7 +111,7 @@ def export_all(views: Iterable[View], folder: Path, *, width_px: int = WIDTH_PX)
         return Exported((), (problem,))
     written: list[Path] = []
     problems: list[str] = []
-    for piece in pieces(views, folder, width_px):
+    for piece in pieces(tuple(views), folder, width_px):
         try:
             piece.prepare()()
         except (BoundscopeError, OSError) as error:

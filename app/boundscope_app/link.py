@@ -58,7 +58,7 @@ class Link(QThread):
     jobs_listed = Signal(object)  # tuple[JobInfo, ...]
     job_changed = Signal(object, bool)  # JobInfo, deleted
     events_arrived = Signal(str, object)  # job id, tuple[EventRecord, ...]
-    history_arrived = Signal(str, object)  # job id, tuple[EventRecord, ...]: all of them
+    history_arrived = Signal(str, object)  # job id, JobRecord: of all that it said
     submitted = Signal(int, object)  # token, JobInfo
     run_refused = Signal(int, str)  # token, sentence
     command_failed = Signal(str)  # sentence
@@ -247,7 +247,9 @@ class Link(QThread):
         records = tuple(client.events(job_id))
         if records:
             self._watched[job_id] = max(self._watched[job_id], records[-1].number)
-            self.history_arrived.emit(job_id, records)
+            record = JobRecord()
+            record.apply_all(records)  # here, for it takes a while and the window shall not wait for it
+            self.history_arrived.emit(job_id, record)
 
     def _finish_inspection(self, client: Client, job_id: str, token: int, record: JobRecord) -> None:
         del self._inspections[job_id]

@@ -100,10 +100,8 @@ class RunModel(QObject):
         if self.record(job_id).apply_all(records):
             self.grew.emit(job_id)
 
-    def replace_history(self, job_id: str, records: Iterable[EventRecord]) -> None:
+    def replace_history(self, job_id: str, record: JobRecord) -> None:
         """Take a job's whole history anew, where telemetry had been thinned out on the way."""
-        record = JobRecord()
-        record.apply_all(records)
         self._records[job_id] = record
         if job_id == self._selected:
             self.selected.emit(job_id)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject, Signal
 
 from boundscope.client import RemoteHost
 from boundscope.protocol import EventRecord, JobInfo, JobState
+from boundscope.records import JobRecord
 from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.draft import Draft
 from boundscope_app.link import Link
@@ -166,9 +167,9 @@ class Session(QObject):
         if self._runs.info(job_id) is not None:
             self._runs.apply(job_id, records)
 
-    def _history_arrived(self, job_id: str, records: tuple[EventRecord, ...]) -> None:
+    def _history_arrived(self, job_id: str, record: JobRecord) -> None:
         if self._runs.info(job_id) is not None:
-            self._runs.replace_history(job_id, records)
+            self._runs.replace_history(job_id, record)
 
     def _submitted(self, _token: int, info: JobInfo) -> None:
         if self._runs.info(info.id) is None:

@@ -173,7 +173,8 @@ class JobRecord:
     # ------------------------------------------------------------ tables
 
     def tables(self) -> tuple[Table, ...]:
-        """All tables, in a fixed order: gap, memory, layers, margins, log; search and cross-check where there were any.
+        """All tables, in a fixed order: gap, memory, layers, margins, log; search, counterexample,
+        cross-check where there are.
 
         Of a variability job: noise of the layers, decisions, coverage, sources, proof and measurement, layers,
         graph, memory, log.
@@ -198,6 +199,7 @@ class JobRecord:
             self.margin_table(),
             self.log_table(),
             *((self.search_table(),) if self.search else ()),
+            *self.counterexample_tables(),
             *((self.cross_check_table(),) if checked else ()),
         )
 
@@ -279,6 +281,19 @@ class JobRecord:
             "margins",
             ("case", "clause", "lower bound", "upper bound", "excluded", "violated where"),
             rows,
+        )
+
+    def counterexample_tables(self) -> tuple[Table, ...]:
+        """Its inputs, and its outputs as both computed them; none where none was found."""
+        found = None if self.result is None else self.result.counterexample
+        if found is None:
+            return ()
+        inputs = tuple((f"X_{i}", value) for i, value in enumerate(found.inputs))
+        replayed = (*found.replay.outputs, *([None] * len(found.outputs)))
+        outputs = tuple((f"Y_{i}", y, replayed[i]) for i, y in enumerate(found.outputs))
+        return (
+            Table("counterexample_inputs", ("input", "value"), inputs),
+            Table("counterexample_outputs", ("output", "solver", "ONNX Runtime"), outputs),
         )
 
     def cross_check_table(self) -> Table:

@@ -52,6 +52,7 @@ def watch_stream(home: Path, seconds: float, nodes: int, redraws: int) -> None:
     from PySide6.QtWidgets import QApplication
 
     from app.streaming import StallWatch, streaming_daemon, submit_stream
+    from boundscope.records import JobRecord
     from boundscope_app.main import build_window, parser, settle
     from boundscope_app.settings import Settings
     from boundscope_app.window import apply_theme
@@ -103,7 +104,11 @@ def watch_stream(home: Path, seconds: float, nodes: int, redraws: int) -> None:
             window.runs.select("")
             process_until(time.monotonic() + 0.1)
             watch.doing = f"opening the whole history: {view.view_id}"
-            window.runs.replace_history(info.id, history)
+            watch.stop()  # the record is made in the thread of the network
+            record = JobRecord()
+            record.apply_all(history)
+            watch.start()
+            window.runs.replace_history(info.id, record)
             window.runs.select(info.id)
             process_until(time.monotonic() + 1.5)
         watch.stop()
@@ -113,7 +118,7 @@ def watch_stream(home: Path, seconds: float, nodes: int, redraws: int) -> None:
         watch.start()
         watch.doing = "exporting all"
         window.commands.begin_export(home / "export")
-        while window.work.works:
+        while window.commands.exporting:
             watch.doing = f"exporting all: {window.work.text.text()}"
             process_until(time.monotonic() + 0.005)
         watch.stop()

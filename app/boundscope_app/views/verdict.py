@@ -218,16 +218,7 @@ class VerdictView(View):
             return (self.record.instance_table(),)
         if self.record.variability is not None:
             return variability_tables(self.record.variability)
-        tables = [self.record.margin_table()]
-        result = self.record.result
-        if result is not None and result.counterexample is not None:
-            found = result.counterexample
-            inputs = tuple((f"X_{i}", value) for i, value in enumerate(found.inputs))
-            tables.append(Table("counterexample_inputs", ("input", "value"), inputs))
-            replayed = (*found.replay.outputs, *([None] * len(found.outputs)))
-            outputs = tuple((f"Y_{i}", y, replayed[i]) for i, y in enumerate(found.outputs))
-            tables.append(Table("counterexample_outputs", ("output", "solver", "ONNX Runtime"), outputs))
-        return tuple(tables)
+        return (self.record.margin_table(), *self.record.counterexample_tables())
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         return document_page(self._paper(theme, width), width, height or round(width * ASPECT), theme.base)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
 from PySide6.QtWidgets import QWidget
 
-MENUS = ("File", "Run", "View", "Help")
+MENUS = ("File", "Edit", "Run", "View", "Help")
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,16 @@ ACTIONS: tuple[Action, ...] = (
         "Close the window; running jobs go on and are here at the next start",
         "Ctrl+Q",
         separator_before=True,
+    ),
+    Action(
+        "edit.undo", "Edit", "Undo change of the form", "Take back the last change in the run form", "Ctrl+Z"
+    ),
+    Action(
+        "edit.redo",
+        "Edit",
+        "Redo change of the form",
+        "Make the change in the run form again that was taken back",
+        "Ctrl+Shift+Z",
     ),
     Action("run.start", "Run", "Run", "Run what the form says", "Ctrl+R", "run", toolbar=True),
     Action(

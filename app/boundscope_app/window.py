@@ -27,10 +27,12 @@ from boundscope_app import settings as settings_store
 from boundscope_app import theme as themes
 from boundscope_app.actions import ACTIONS, MENUS, ActionSet
 from boundscope_app.commands import Commands, go_to
+from boundscope_app.descriptions import describe
 from boundscope_app.docks.form import FormDock
 from boundscope_app.docks.jobs import JobsDock
 from boundscope_app.docks.library import LibraryDock
 from boundscope_app.examples import Example
+from boundscope_app.form_history import FormHistory
 from boundscope_app.help import HelpDialog
 from boundscope_app.link import Link
 from boundscope_app.link_types import LinkState, Phase, Upload
@@ -89,10 +91,11 @@ class MainWindow(QMainWindow):
         self.welcome = Welcome(found)
         self.library = LibraryDock(found, self)
         self.form = FormDock(self)
+        self.history = FormHistory(self.form, self)
         self.jobs = JobsDock(self.runs, self)
         self.pill = ConnectionPill()
         self.work = WorkStrip()
-        self._upload_begin: tuple[str, float, int] = ("", 0.0, 0)  # its name, when it was first heard of, and where
+        self._upload_begin: tuple[str, float, int] = ("", 0.0, 0)  # name, when first heard of, and at which byte
         self.opener = Opener(self.library, self.form, settings, self)
         self.commands = Commands(self)
         self._lay_out()
@@ -103,6 +106,7 @@ class MainWindow(QMainWindow):
         self.remote_dialog = RemoteDialog(settings.hosts, self)
         self.notifier = Notifier(self, icons.application_icon())
         self._connect()
+        describe(self)
         self._default_layout = self.saveState(LAYOUT_VERSION)
         self._restore()
         self._timer = QTimer(self)
@@ -174,6 +178,8 @@ class MainWindow(QMainWindow):
             "file.copy_command": self.commands.copy_command,
             "file.connect": self._show_hosts,
             "file.quit": self.close,
+            "edit.undo": self.history.undo,
+            "edit.redo": self.history.redo,
             "run.start": self.run,
             "run.cancel": lambda: self.session.cancel(self.runs.selected_id),
             "run.pause": lambda: self.session.pause(self.runs.selected_id),
@@ -212,6 +218,7 @@ class MainWindow(QMainWindow):
         self.form.run_button.clicked.connect(self.run)
         self.form.copy_button.clicked.connect(self.commands.copy_command)
         self.form.changed.connect(self._update_actions)
+        self.history.changed.connect(self._update_actions)
         self.jobs.chosen.connect(self.runs.select)
         self.runs.selected.connect(self._run_selected)
         self.runs.listed.connect(self._show_center)
@@ -357,6 +364,8 @@ class MainWindow(QMainWindow):
         sharded = isinstance(job, VerifyJob) and job.sharding is not Sharding.FSDP
         self.actions_by_id["run.compare_fsdp"].setEnabled(sharded)
         self.actions_by_id["file.copy_command"].setEnabled(self.form.draft.complete)
+        self.actions_by_id["edit.undo"].setEnabled(self.history.can_undo)
+        self.actions_by_id["edit.redo"].setEnabled(self.history.can_redo)
 
     def _show_pause(self, info: JobInfo | None) -> None:
         """The one action that pauses and continues says which of both it would do."""

@@ -103,6 +103,7 @@ class View(QWidget):
         button.setText(f"{text} \u25be")
         button.setStyleSheet("QToolButton::menu-indicator { image: none; }")
         button.setAccessibleName(f"{text} {self.title}")
+        button.setToolTip(f"{text} the picture or the data of this view")
         button.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         button.setMenu(menu)
         return button

@@ -64,7 +64,9 @@ def pieces(views: Sequence[View], folder: Path, width_px: int = WIDTH_PX) -> tup
             csv = folder / f"{table.name}.csv"
             found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
     record = next((view.record for view in views if view.record is not None), None)
-    for table in () if record is None else record.tables():  # without rows too, as `boundscope export` writes them
+    for table in (
+        () if record is None else record.tables()
+    ):  # without rows too, as `boundscope export` writes them
         csv = folder / f"{table.name}.csv"
         found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
     return tuple(found.values())

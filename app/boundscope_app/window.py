@@ -95,7 +95,11 @@ class MainWindow(QMainWindow):
         self.jobs = JobsDock(self.runs, self)
         self.pill = ConnectionPill()
         self.work = WorkStrip()
-        self._upload_begin: tuple[str, float, int] = ("", 0.0, 0)  # name, when first heard of, and at which byte
+        self._upload_begin: tuple[str, float, int] = (
+            "",
+            0.0,
+            0,
+        )  # name, when first heard of, and at which byte
         self.opener = Opener(self.library, self.form, settings, self)
         self.commands = Commands(self)
         self._lay_out()

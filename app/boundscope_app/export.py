@@ -48,6 +48,14 @@ class ExportProgress:
 
 def pieces(views: Sequence[View], folder: Path, width_px: int = WIDTH_PX) -> tuple[Piece, ...]:
     """PNG, SVG and CSV of every view that has data, the verdict as PDF and HTML; each name once."""
+    *_, found = looking_through(views, folder, width_px)
+    return tuple(found.values())
+
+
+def looking_through(
+    views: Sequence[View], folder: Path, width_px: int = WIDTH_PX
+) -> Iterator[dict[Path, Piece]]:
+    """As `pieces`, one view a step, with what was found so far: a view may have much to bring up to date."""
     found: dict[Path, Piece] = {}
     for view in views:
         if view.record is None or not view.has_data(view.record):
@@ -60,16 +68,18 @@ def pieces(views: Sequence[View], folder: Path, width_px: int = WIDTH_PX) -> tup
             found.setdefault(
                 folder / name, Piece(folder / name, partial(_write_further, write, folder / name))
             )
+        yield found
         for table in view.tables():
             csv = folder / f"{table.name}.csv"
             found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
+        yield found
     record = next((view.record for view in views if view.record is not None), None)
     for table in (
         () if record is None else record.tables()
     ):  # without rows too, as `boundscope export` writes them
         csv = folder / f"{table.name}.csv"
         found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
-    return tuple(found.values())
+    yield found
 
 
 def _draw_png(view: View, path: Path, width_px: int) -> Callable[[], object]:
@@ -139,6 +149,8 @@ class Exporter(QObject):
         self._folder = folder
         self._files: list[Path] = []
         self._problems: list[str] = []
+        self._looking: Iterator[dict[Path, Piece]] | None = None  # until all pieces are known
+        self._found: dict[Path, Piece] = {}
         self._left: Iterator[Piece] = iter(())
         self._total = 0
         self._done = 0
@@ -155,9 +167,7 @@ class Exporter(QObject):
             self._problems.append(problem)
             self._end()
             return
-        found = pieces(self._views, self._folder)
-        self._left, self._total = iter(found), len(found)
-        self._begin_s = time.monotonic()
+        self._looking = looking_through(self._views, self._folder)
         self._next.start()
 
     def cancel(self) -> None:
@@ -170,7 +180,22 @@ class Exporter(QObject):
         self._written.disconnect(self._piece_written)
         self._writer.shutdown(wait=True, cancel_futures=True)
 
+    def _look(self, looking: Iterator[dict[Path, Piece]]) -> None:
+        """Look through one more view; after the last, begin to write."""
+        found = None if self._cancelled else next(looking, None)
+        if found is None:
+            self._looking = None
+            self._left, self._total = iter(self._found.values()), len(self._found)
+            self._begin_s = time.monotonic()
+        else:
+            self._found = found
+            self.progressed.emit(ExportProgress("looking through the run", 0, 0))
+        self._next.start()
+
     def _go_on(self) -> None:
+        if self._looking is not None:
+            self._look(self._looking)
+            return
         self._now = None if self._cancelled else next(self._left, None)
         if self._now is None:
             self._end()

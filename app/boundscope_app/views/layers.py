@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QLabel, QLineEdit, QMenu, QTableView, QWidget
 
 from boundscope.layers import LayerRow
@@ -109,17 +109,25 @@ class LayersView(View):
         self._full |= full_columns(changed)
         columns = without_case(self._full, self.model.layers)
         if columns != self._columns or self.model.rowCount() > GROWN * self._sized:
-            self._columns, self._sized = columns, self.model.rowCount()
+            self._columns, self._sized = columns, 0
             for column in range(len(COLUMNS)):
                 self.table.setColumnHidden(column, column not in columns)
-            self._size_columns()
+            if self.table.isVisible():
+                self._size_columns()
 
     def _size_columns(self) -> None:
         """As wide as what can be seen needs, and the names as the longest of them all: measuring all takes too long."""
+        self._sized = self.model.rowCount()
         self.table.resizeColumnsToContents()
         longest = max((row.node for row in self.model.layers), key=len, default="")
         needed = self.table.fontMetrics().horizontalAdvance(longest) + NAME_MARGIN_PX
         self.table.setColumnWidth(0, max(self.table.columnWidth(0), needed))
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Columns get their widths once they can be seen: unseen, Qt measures every row there is."""
+        super().showEvent(event)
+        if not self._sized and self.model.rowCount():
+            self._size_columns()
 
     # ------------------------------------------------------------ the picked layer
 

@@ -19,7 +19,7 @@ from boundscope_app.views import VIEWS
 from boundscope_app.views.base import View
 
 STREAM_S, NODES = 5.0, 400
-MOST_STALL_MS = 250.0
+MOST_STALL_MS = 600.0
 WARM_UP, REDRAWS = 60, 400
 MOST_GROWTH_BYTES = 2 << 20  # of 400 redraws; a leak of one line of a plot each would be several times that
 DRAWN = [view for view in VIEWS if view.view_id not in ("instances", "variability")]

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
 from boundscope.network.graph import Network, Node, Operator, Shape, TensorInfo
 
 __all__ = ["Network", "Node", "Operator", "Shape", "TensorInfo", "load_network"]
 
 
-def load_network(path: str | os.PathLike[str]) -> Network:
+def load_network(
+    path: str | os.PathLike[str], *, told: Callable[[int, int], None] | None = None, mapped: bool = False
+) -> Network:
     """Read an ONNX file (.onnx or .onnx.gz, with its external data beside it).
+
+    `mapped`: large constants are views of the file, which take memory only where they are read (see
+    `boundscope.network.arrays`), and may begin at any byte; `Network.files` says which files must stay as they are.
+
+    `told` hears, after each node of the file, how many are read and how many there are.
 
     Raises:
         NetworkError: the file cannot be read, is not a valid network, or holds NaN or Inf weights.
@@ -18,4 +26,4 @@ def load_network(path: str | os.PathLike[str]) -> Network:
     """
     from boundscope.network.loader import load
 
-    return load(path)
+    return load(path, told, mapped=mapped)

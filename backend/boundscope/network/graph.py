@@ -13,6 +13,8 @@ from boundscope.errors import NetworkError
 if TYPE_CHECKING:
     import torch
 
+    from boundscope.network.arrays import FileState
+
 Shape = tuple[int, ...]
 
 
@@ -76,6 +78,8 @@ class Network:
     node_by_output: Mapping[str, Node] = field(default_factory=dict)
     # Folded constants whose value is rounded: largest |value in the file's dtype − value in float64|, by name.
     rounded_constants: Mapping[str, float] = field(default_factory=dict)
+    # What others may write to while constants are views of it.
+    files: tuple[FileState, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def input_count(self) -> int:
@@ -104,6 +108,8 @@ class Network:
         """
         import torch
 
+        from boundscope.network.arrays import as_tensor
+
         values = self._checked_inputs(inputs)
         sample = values[self.inputs[0].name]
         in_file_dtype = sample.dtype == torch.from_numpy(np.zeros(0, self.inputs[0].dtype)).dtype
@@ -117,7 +123,7 @@ class Network:
                 return values[name]
             if name in given:
                 return given[name]
-            return _converted(torch.from_numpy(self.constants[name]), dtype).to(sample.device)
+            return _converted(as_tensor(self.constants[name]), dtype).to(sample.device)
 
         kept = {info.name for info in self.outputs}
         last_use = {name: i for i, node in enumerate(self.nodes) for name in node.inputs}

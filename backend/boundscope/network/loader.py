@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,22 +12,32 @@ import numpy as np
 import torch
 
 from boundscope.errors import NetworkError, UnsupportedOperatorError
-from boundscope.network.file import read_model
+from boundscope.network.arrays import FileState, as_tensor, drop_pages, release
+from boundscope.network.file import open_model
 from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.network.operators import OnnxNode, OnnxOperator, class_of
 from boundscope.network.operators.base import Array
 from boundscope.network.operators.constant import Shape, Size
+from boundscope.network.operators.linear import Gemm, MatMul
 from boundscope.network.operators.shape import Cast, Identity
-from boundscope.network.source import SourceGraph, SourceNode, as_array
+from boundscope.network.source import SourceGraph, SourceNode
 
+LARGE_WEIGHT = (
+    1 << 18
+)  # elements; what a product with more of them gives at zero is not computed but for its shape
 EVALUATION_ERRORS = (RuntimeError, ValueError, LookupError, TypeError, MemoryError, NotImplementedError)
 
 
-def load(path: str | os.PathLike[str]) -> Network:
+def load(
+    path: str | os.PathLike[str], told: Callable[[int, int], None] | None = None, *, mapped: bool = False
+) -> Network:
     """Read an ONNX file. See `boundscope.network.load_network`."""
     try:
-        source = SourceGraph.from_model(read_model(path), Path(path))
-        return _Builder(source).build()
+        with open_model(path, mapped=mapped) as opened:
+            source = SourceGraph.from_model(opened.model, Path(path), opened.places)
+            network = _Builder(source, told, opened.files).build()
+        release(network.constants)
+        return network
     except UnicodeDecodeError as error:
         raise NetworkError(
             f"{path}: is damaged: it holds a name that is not text ({error.reason})"
@@ -39,6 +49,8 @@ class _Builder:
     """Walks the file's nodes once, in topological order."""
 
     source: SourceGraph
+    told: Callable[[int, int], None] | None = None
+    files: tuple[FileState, ...] = ()
     nodes: list[Node] = field(default_factory=list)
     constants: dict[str, Array] = field(default_factory=dict)
     tensors: dict[str, TensorInfo] = field(default_factory=dict)
@@ -57,8 +69,10 @@ class _Builder:
                 info.name, torch.zeros(info.shape, dtype=torch.from_numpy(np.zeros(0, info.dtype)).dtype)
             )
         with torch.no_grad():
-            for node in source.nodes:
+            for done, node in enumerate(source.nodes, start=1):
                 self._add(node)
+                if self.told is not None:
+                    self.told(done, len(source.nodes))
         self._name_outputs()
         used = {name for node in self.nodes for name in node.inputs} | set(source.outputs)
         constants = {name: value for name, value in self.constants.items() if name in used}
@@ -77,6 +91,7 @@ class _Builder:
             source=str(source.path),
             node_by_output={name: node for node in self.nodes for name in node.outputs if name},
             rounded_constants={name: error for name, error in self.rounded.items() if name in constants},
+            files=self.files,
         )
 
     def _describe(self, name: str, value: torch.Tensor) -> None:
@@ -88,7 +103,7 @@ class _Builder:
         if not name:
             return None
         if name in self.constants:
-            return torch.from_numpy(self.constants[name])
+            return as_tensor(self.constants[name])
         return self.at_zero[name]
 
     def _info(self, name: str) -> TensorInfo | None:
@@ -113,10 +128,16 @@ class _Builder:
         if is_copy:
             self.alias[node.outputs[0]] = data_inputs[0]
             return
-        values = [self._value(name) for name in data_inputs]
-        results = self._evaluate(op, values, node)
-        if isinstance(op, Shape | Size) or all(name in self.constants for name in data_inputs if name):
+        folds = isinstance(op, Shape | Size) or all(name in self.constants for name in data_inputs if name)
+        results = None if folds else self._shaped(op, data_inputs)
+        if results is None:
+            results = self._evaluate(op, [self._value(name) for name in data_inputs], node)
+        if folds:
             self._fold(op, data_inputs, node, results)
+        for name in inputs:
+            if name in self.constants:
+                drop_pages(self.constants[name])
+        if folds:
             return
         outputs = tuple(name if name in self.source.read else "" for name in node.outputs[: len(results)])
         for name, result in zip(outputs, results, strict=True):
@@ -161,6 +182,25 @@ class _Builder:
             )
             raise NetworkError(f"{self.source.path}: {text}{self.source.symbolic_hint}") from error
         return op, tuple(name for index, name in enumerate(inputs) if index not in cls.parameters)
+
+    def _shaped(self, op: OnnxOperator, inputs: tuple[str, ...]) -> tuple[torch.Tensor, ...] | None:
+        """Zeros in place of what a product with a large weight gives, where no more than its shape is needed; None
+        where the product is to be computed, be it to say what is wrong with it."""
+        sizes = [self.constants[name].size for name in inputs if name in self.constants]
+        if max(sizes, default=0) < LARGE_WEIGHT or self.source.moves_by_values:
+            return None
+        known = [self._info(name) for name in inputs]
+        shapes = [None if info is None else info.shape for info in known]
+        if not isinstance(op, Gemm | MatMul) or (emptied := op.without_terms(shapes)) is None:
+            return None
+        given = [
+            None if info is None else torch.zeros(shape, dtype=as_tensor(np.empty(0, info.dtype)).dtype)
+            for info, shape in zip(known, (*emptied, *shapes[2:]), strict=True)
+        ]
+        try:
+            return op.evaluate(given)
+        except EVALUATION_ERRORS:
+            return None
 
     def _evaluate(
         self, op: OnnxOperator, values: list[torch.Tensor | None], node: SourceNode
@@ -234,7 +274,7 @@ class _Builder:
         """Give each output of the file its name back where an Identity before it was dropped."""
         for name in self.source.outputs:
             if name in self.source.initializers:
-                self.constants[name] = as_array(self.source.initializers[name])
+                self.constants[name] = self.source.value(name)
             target = self.alias.get(name)
             if target is None:
                 continue

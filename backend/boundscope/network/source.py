@@ -13,9 +13,11 @@ import numpy as np
 import onnx
 
 from boundscope.errors import NetworkError, UnsupportedOperatorError
+from boundscope.network.arrays import count_where
 from boundscope.network.graph import TensorInfo
 from boundscope.network.operators import class_of
 from boundscope.network.operators.base import Array
+from boundscope.network.stored import Place
 
 OLDEST_OPSET = 7
 NEWEST_OPSET = 22
@@ -29,6 +31,15 @@ INPUT_DTYPES: Mapping[int, np.dtype[Any]] = {
 LARGEST_INPUT = 1 << 31  # elements
 LISTED = 5  # how many faults of one kind a message names in full
 _STATIC = ("Shape", "Size")
+_INDICES = {  # input positions that say where, or how much, is taken
+    "Slice": (1, 2),
+    "Gather": (1,),
+    "GatherElements": (1,),
+    "GatherND": (1,),
+    "OneHot": (0,),
+    "ScatterElements": (1,),
+    "ScatterND": (1,),
+}
 
 
 def type_name(element_type: int) -> str:
@@ -82,9 +93,15 @@ class SourceGraph:
     nodes: list[SourceNode]
     initializers: Mapping[str, onnx.TensorProto]
     symbolic: list[str]  # axes other than the batch that were set to 1
+    places: Mapping[str, Place] = field(
+        default_factory=dict
+    )  # of initializers whose data is not in the model
+    _values: dict[str, Array] = field(default_factory=dict)
 
     @classmethod
-    def from_model(cls, model: onnx.ModelProto, path: Path) -> SourceGraph:
+    def from_model(
+        cls, model: onnx.ModelProto, path: Path, places: Mapping[str, Place] | None = None
+    ) -> SourceGraph:
         """Take a model apart.
 
         Raises:
@@ -105,7 +122,7 @@ class SourceGraph:
         nodes = _named(graph.node)
         _refuse_duplicates(nodes, known, path)
         nodes = _sorted(_live(nodes, outputs), known, outputs, path)
-        source = cls(path, opset, inputs, outputs, nodes, initializers, symbolic)
+        source = cls(path, opset, inputs, outputs, nodes, initializers, symbolic, places or {})
         source._check_nodes(model)
         return source
 
@@ -128,6 +145,13 @@ class SourceGraph:
     def producer_name(self, output: str) -> str:
         return next((node.name for node in self.nodes if output in node.outputs), output)
 
+    def value(self, name: str) -> Array:
+        """Value of an initializer, read once."""
+        if name not in self._values:
+            place = self.places.get(name)
+            self._values[name] = as_array(self.initializers[name]) if place is None else place.array
+        return self._values[name]
+
     def initializer(self, name: str, node: SourceNode) -> Array:
         """Value of an initializer that `node` reads.
 
@@ -135,7 +159,7 @@ class SourceGraph:
             NetworkError: its element type has no counterpart in torch.
         """
         try:
-            value = as_array(self.initializers[name])
+            value = self.value(name)
         except (ValueError, TypeError, KeyError) as error:
             raise NetworkError(
                 f"{self.path}: initializer '{name}' of {node.label} is damaged: {error}"
@@ -147,6 +171,16 @@ class SourceGraph:
                 "export the network in float32 or float64"
             )
         return value
+
+    @cached_property
+    def moves_by_values(self) -> bool:
+        """Whether shapes, or whether there is a result at all, may depend on computed values: some node takes indices
+        that are not initializers."""
+        return any(
+            index < len(node.inputs) and node.inputs[index] not in self.initializers
+            for node in self.nodes
+            for index in _INDICES.get(node.onnx_type, ())
+        )
 
     def refuse_unsupported(self) -> None:
         """Name every node that depends on an input and has no operator class, all at once.
@@ -183,8 +217,8 @@ class SourceGraph:
                     continue
                 seen.add(name)
                 value = self.initializer(name, node)
-                if value.dtype.kind == "f" and not np.isfinite(value).all():
-                    count = int(value.size - np.isfinite(value).sum())
+                count = count_where(value, lambda part: ~np.isfinite(part)) if value.dtype.kind == "f" else 0
+                if count:
                     plural = "s" if count > 1 else ""
                     faults.append(
                         f"initializer '{name}' ({count} non-finite value{plural}), used by {node.label}"

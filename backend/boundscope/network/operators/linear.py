@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from boundscope.network.graph import Shape
 from boundscope.network.operators.base import OnnxNode, OnnxOperator, operator, require
 from boundscope.network.operators.window import Window, split_pads, torch_pads
 
@@ -29,6 +30,14 @@ class MatMul(OnnxOperator):
 
     def evaluate(self, inputs: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
         return (torch.matmul(require(inputs[0]), require(inputs[1])),)
+
+    def without_terms(self, shapes: Sequence[Shape | None]) -> tuple[Shape, Shape] | None:
+        """Shapes of operands whose sums have no terms, and whose product has the shape that theirs has; None where the
+        operands do not go together, or are vectors."""
+        left, right = shapes[0], shapes[1]
+        if not left or not right or min(len(left), len(right)) < 2 or left[-1] != right[-2]:
+            return None
+        return (*left[:-1], 0), (*right[:-2], 0, right[-1])
 
     def term_count(self, inputs: Sequence[Tensor | None]) -> int:
         return require(inputs[0]).shape[-1]
@@ -65,6 +74,20 @@ class Gemm(OnnxOperator):
         if c is None:
             return (product,)
         return (product + (c if self.beta == 1.0 else c * self.beta),)
+
+    def without_terms(self, shapes: Sequence[Shape | None]) -> tuple[Shape, Shape] | None:
+        """As of MatMul, but of the operands as they are stored."""
+
+        def turned(shape: Shape | None, turn: bool) -> Shape | None:
+            return (*shape[:-2], shape[-1], shape[-2]) if shape and len(shape) > 1 and turn else shape
+
+        found = MatMul().without_terms(
+            [turned(shapes[0], self.transpose_a), turned(shapes[1], self.transpose_b)]
+        )
+        if found is None:
+            return None
+        left, right = turned(found[0], self.transpose_a), turned(found[1], self.transpose_b)
+        return (left, right) if left is not None and right is not None else None
 
     def term_count(self, inputs: Sequence[Tensor | None]) -> int:
         return require(inputs[0]).shape[0 if self.transpose_a else 1] + 1

@@ -41,6 +41,7 @@ from boundscope_app.opening import Opener
 from boundscope_app.runs import RunModel
 from boundscope_app.session import Session
 from boundscope_app.settings import Settings, ThemeChoice
+from boundscope_app.text_keys import TextKeys
 from boundscope_app.view_tabs import ViewTabs
 from boundscope_app.widgets.command_palette import CommandPalette
 from boundscope_app.widgets.drop_overlay import DropTarget
@@ -110,6 +111,7 @@ class MainWindow(QMainWindow):
         self.remote_dialog = RemoteDialog(settings.hosts, self)
         self.notifier = Notifier(self, icons.application_icon())
         self._connect()
+        self._text_keys = TextKeys(self, self.actions_by_id.by_id.values())
         describe(self)
         self._default_layout = self.saveState(LAYOUT_VERSION)
         self._restore()

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QKeySequence
+from PySide6.QtCore import QEvent, Qt
+from PySide6.QtGui import QKeyEvent, QKeySequence
 from PySide6.QtWidgets import (
     QAbstractButton,
     QAbstractItemView,
     QAbstractScrollArea,
     QAbstractSpinBox,
+    QApplication,
     QComboBox,
     QLineEdit,
     QTabBar,
@@ -88,6 +89,23 @@ def test_palette_by_keyboard_alone(qtbot: QtBot, lone_window: MainWindow) -> Non
     assert not palette.isVisible()
     assert lone_window.actions_by_id["theme.dark"].isChecked()
     lone_window.set_theme("light")
+
+
+@pytest.mark.parametrize("place", ["network", "seed"])
+def test_every_shortcut_works_while_a_text_field_has_the_focus(lone_window: MainWindow, place: str) -> None:
+    """Besides undo and redo: letters come first there. (X11 gives Ctrl+E to the end of the line.)"""
+    form = lone_window.form
+    field = {"network": form.network.line, "seed": form.choices.seed}[place]
+    claimed = set()
+    for row in ACTIONS:
+        if row.shortcut:
+            keys = QKeySequence(row.shortcut)[0]
+            event = QKeyEvent(QEvent.Type.ShortcutOverride, keys.key(), keys.keyboardModifiers())
+            event.ignore()
+            QApplication.sendEvent(field, event)
+            if event.isAccepted():
+                claimed.add(row.id)
+    assert claimed == {"edit.undo", "edit.redo"}
 
 
 def test_palette_moves_with_arrows_and_closes_with_escape(qtbot: QtBot, lone_window: MainWindow) -> None:

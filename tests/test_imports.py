@@ -20,6 +20,7 @@ PACKAGES = {
 FOUNDATION = {
     "errors",
     "protocol",
+    "pace",
     "monitor",
     "layers",
     "records",
@@ -42,7 +43,8 @@ MATHEMATICS = {"sharding", "network", "properties"}
 ARROWS: dict[str, set[str]] = {
     "errors": set(),
     "protocol": set(),
-    "monitor": {"errors", "protocol"},
+    "pace": {"protocol"},
+    "monitor": {"errors", "protocol", "pace"},
     "layers": {"protocol"},
     "records": {"protocol", "layers"},
     "comparison_facts": {"protocol", "layers", "records"},

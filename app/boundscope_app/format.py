@@ -5,7 +5,15 @@ from __future__ import annotations
 import math
 import time
 
-from boundscope.protocol import InstancesJob, JobInfo, JobState, NetworkSummary, Progress, VariabilityJob
+from boundscope.protocol import (
+    InspectJob,
+    InstancesJob,
+    JobInfo,
+    JobState,
+    NetworkSummary,
+    Progress,
+    VariabilityJob,
+)
 
 STATE_WORDS: dict[JobState, str] = {
     JobState.QUEUED: "queued",
@@ -36,6 +44,18 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def rest(seconds: float) -> str:
+    """A time that is only reckoned: "less than 1 s", "12 s", "4 min 05 s"."""
+    if seconds < 1:
+        return "less than 1 s"
+    return f"{seconds:.0f} s" if seconds < 59.5 else duration(max(60.0, seconds))
+
+
+def to_go(seconds: float) -> str:
+    """ "about 12 s to go"."""
+    return f"{'' if seconds < 1 else 'about '}{rest(seconds)} to go"
+
+
 def size(count_bytes: float) -> str:
     """Bytes with a binary unit, three significant digits."""
     value, unit = float(count_bytes), BINARY_UNITS[0]
@@ -59,6 +79,17 @@ def moment(seconds_since_epoch: float | None, now: float | None = None) -> str:
 def run_seconds(info: JobInfo, now: float) -> float | None:
     """How long the job has run, or ran, without its pauses; None before it started."""
     return info.run_s(now)
+
+
+def limit_left_s(info: JobInfo, now: float) -> float | None:
+    """Seconds after which the time limit ends a run at the latest; None where it has none, or has not begun."""
+    ran_s, job = run_seconds(info, now), info.job
+    if ran_s is None or isinstance(job, InspectJob):
+        return None
+    limit_s = (
+        sum(each.timeout_s for each in job.instances) if isinstance(job, InstancesJob) else job.timeout_s
+    )
+    return max(0.0, limit_s - ran_s)
 
 
 def outcome_word(info: JobInfo) -> str:
@@ -87,8 +118,10 @@ def progress_fraction(progress: Progress | None) -> float | None:
     return min(1.0, max(0.0, progress.done / progress.total))
 
 
-def progress_text(progress: Progress | None) -> str:
+def progress_text(progress: Progress | None, limit_left_s: float | None = None) -> str:
     """Count, rest and stage; the stage last, because it may be cut off where there is little room.
+
+    Where nobody knows the rest, it is what the time limit leaves.
 
     Of a branch and bound, whose end nobody knows, the count is what was done and what waits.
     """
@@ -100,7 +133,9 @@ def progress_text(progress: Progress | None) -> str:
     elif progress.total > 0:
         parts.append(f"{progress.done}/{progress.total}")
     if progress.eta_s is not None and math.isfinite(progress.eta_s):
-        parts.append(f"{duration(progress.eta_s)} left")
+        parts.append(f"{rest(progress.eta_s)} left")
+    elif limit_left_s is not None:
+        parts.append(f"at most {rest(limit_left_s)} left")
     return " · ".join(part for part in (*parts, progress.stage) if part)
 
 

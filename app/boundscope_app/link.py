@@ -27,6 +27,7 @@ from boundscope_app.link_types import (
     LinkState,
     PauseRun,
     Phase,
+    Reading,
     ResumeRun,
     Run,
     Unwatch,
@@ -63,6 +64,7 @@ class Link(QThread):
     run_refused = Signal(int, str)  # token, sentence
     command_failed = Signal(str)  # sentence
     inspected = Signal(object)  # Inspection
+    reading = Signal(object)  # Reading
     uploading = Signal(object)  # Upload
 
     def __init__(
@@ -218,6 +220,8 @@ class Link(QThread):
         if inspection is not None:
             token, record = inspection
             record.apply_all(batch.records)
+            if record.progress is not None:
+                self.reading.emit(Reading(token, record.progress))
             if record.state.ended:
                 self._finish_inspection(client, batch.job_id, token, record)
             return

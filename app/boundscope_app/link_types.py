@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from boundscope.protocol import NetworkSummary, PropertySummary
+from boundscope.protocol import NetworkSummary, Progress, PropertySummary
 from boundscope_app.benchmark_draft import BenchmarkDraft
 from boundscope_app.draft import Draft
 from boundscope_app.noise_draft import NoiseDraft
@@ -94,6 +94,14 @@ class Inspection:
     network: NetworkSummary | None = None
     property: PropertySummary | None = None
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far the daemon is with reading a draft back."""
+
+    token: int
+    progress: Progress
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from boundscope_app.link_types import (
     LinkState,
     PauseRun,
     Phase,
+    Reading,
     ResumeRun,
     Run,
     Unwatch,
@@ -34,7 +35,7 @@ class Session(QObject):
 
     Signals: `job_ended` (JobInfo of a run that ended while we looked on), `run_refused` (a sentence),
     `run_accepted`, `told` (kind, sentence), `taken_back` (a sentence that no longer holds),
-    `inspected` (Inspection of the draft last asked for), `connected`.
+    `inspected` (Inspection of the draft last asked for), `reading` (Progress of it), `connected`.
     `listed` once the daemon has named its jobs for the first time.
     """
 
@@ -44,6 +45,7 @@ class Session(QObject):
     told = Signal(str, str)
     taken_back = Signal(str)
     inspected = Signal(object)
+    reading = Signal(object)
     connected = Signal()
 
     def __init__(self, link: Link, runs: RunModel, parent: QObject | None = None) -> None:
@@ -67,6 +69,7 @@ class Session(QObject):
         link.run_refused.connect(self._run_refused)
         link.command_failed.connect(self._command_failed)
         link.inspected.connect(self._inspected)
+        link.reading.connect(self._reading)
         runs.selected.connect(self._selected)
         runs.comparing.connect(self._compared)
 
@@ -186,6 +189,10 @@ class Session(QObject):
     def _inspected(self, inspection: Inspection) -> None:
         if inspection.token == self._inspection:
             self.inspected.emit(inspection)
+
+    def _reading(self, reading: Reading) -> None:
+        if reading.token == self._inspection:
+            self.reading.emit(reading.progress)
 
     # ------------------------------------------------------------ which runs are watched
 

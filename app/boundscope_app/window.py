@@ -237,6 +237,7 @@ class MainWindow(QMainWindow):
         self.session.run_accepted.connect(self._run_accepted)
         self.session.job_ended.connect(self._job_ended)
         self.session.inspected.connect(self.form.show_inspection)
+        self.session.reading.connect(self.form.read_back.show_progress)
         self.session.job_ended.connect(self.form.ask_estimate)
         self.form.set_history(lambda: filter(None, map(self.runs.info, self.runs.ids)))
         self.session.connected.connect(self.form.inspect_again)

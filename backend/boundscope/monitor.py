@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from boundscope.errors import CancelledError, DeadlineError
-from boundscope.protocol import Event, LogLine
+from boundscope.pace import Pace
+from boundscope.protocol import Event, LogLine, Progress
 
 
 class Monitor:
@@ -24,6 +25,7 @@ class Monitor:
         self._changed = threading.Condition()
         self._paused_since_s: float | None = None
         self._left_out_s = 0.0
+        self._pace = Pace()
         self.standing = False  # whether the work waits inside `check` for the end of a pause
         self.begin(timeout_s)
 
@@ -35,7 +37,13 @@ class Monitor:
     def emit(self, event: Event) -> None:
         """Hand one event over; never blocks for long, never raises for a slow reader."""
         if self._emit is not None:
-            self._emit(event)
+            self._emit(self.timed(event))
+
+    def timed(self, event: Event) -> Event:
+        """Progress with its time to go, reckoned from what was told before where it does not say one."""
+        if not isinstance(event, Progress):
+            return event
+        return self._pace.timed(event, self.now_s, self.remaining_s)
 
     def flush(self, timeout_s: float = 60.0) -> bool:
         """Wait until everything emitted so far has arrived; whether it has."""

@@ -34,9 +34,29 @@ def test_moment_has_the_date_only_where_it_is_another_day() -> None:
 
 def test_progress_says_stage_count_and_rest() -> None:
     said = text.progress_text(Progress(stage="bounds of conv1", done=3, total=12, eta_s=9.0))
-    assert said == "3/12 · 9.00 s left · bounds of conv1"
+    assert said == "3/12 · 9 s left · bounds of conv1"
     assert text.progress_fraction(Progress(stage="x", done=3, total=0)) is None
     assert text.progress_fraction(Progress(stage="x", done=15, total=12)) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (0.4, "less than 1 s to go"),
+        (1.6, "about 2 s to go"),
+        (59.7, "about 1 min 00 s to go"),
+        (245.0, "about 4 min 05 s to go"),
+    ],
+)
+def test_a_time_that_is_only_reckoned_has_no_more_digits_than_it_deserves(seconds: float, words: str) -> None:
+    assert text.to_go(seconds) == words
+
+
+def test_where_nobody_knows_the_rest_the_time_limit_is_said() -> None:
+    """Of an attack, a network being read, a branch and bound: they end with the limit at the latest."""
+    attack = Progress(stage="looking for a counterexample", done=0, total=0)
+    assert text.progress_text(attack, 61.2) == "at most 1 min 01 s left · looking for a counterexample"
+    assert text.progress_text(Progress(stage="x", done=1, total=2, eta_s=3.0), 61.2) == "1/2 · 3 s left · x"
 
 
 def test_progress_of_a_search_claims_no_share_and_no_end() -> None:

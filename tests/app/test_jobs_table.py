@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QImage, QPainter
 from PySide6.QtWidgets import QStyledItemDelegate, QStyleOptionViewItem
@@ -73,8 +76,32 @@ def test_progress_with_rest_while_running(qtbot: QtBot) -> None:
     runs = RunModel()
     model = JobsModel(runs)
     runs.set_jobs([info("1", progress=Progress(stage="crown", done=1, total=4, eta_s=3.0))])
-    assert text(model, 0, columns.PROGRESS) == "1/4 · 3.00 s left · crown"
+    assert text(model, 0, columns.PROGRESS) == "1/4 · 3 s left · crown"
     assert model.data(model.index(0, 0), INFO_ROLE).id == "1"
+
+
+def test_the_time_to_go_becomes_less_by_itself(qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that says nothing for a while does not make the clock stand."""
+    clock = [50.0]
+    monkeypatch.setattr("time.monotonic", lambda: clock[0])
+    runs = RunModel()
+    model = JobsModel(runs)
+    runs.set_jobs([info("1")])
+    runs.put(info("1", progress=Progress(stage="crown", done=1, total=4, eta_s=30.0)))
+    clock[0] += 12.0
+    assert text(model, 0, columns.PROGRESS) == "1/4 · 18 s left · crown"
+    clock[0] += 40.0
+    assert text(model, 0, columns.PROGRESS) == "1/4 · less than 1 s left · crown"
+    runs.put(info("1", progress=Progress(stage="crown", done=2, total=4, eta_s=20.0)))
+    assert text(model, 0, columns.PROGRESS) == "2/4 · 20 s left · crown"
+
+
+def test_a_search_says_what_the_time_limit_leaves(qtbot: QtBot) -> None:
+    runs = RunModel()
+    model = JobsModel(runs)
+    searching = Progress(stage="splitting inputs", done=12, total=0, open=3)
+    runs.set_jobs([info("1", started_s=time.time() - 100.0, progress=searching)])
+    assert text(model, 0, columns.PROGRESS).startswith("12 domains, 3 open · at most 3 min ")
 
 
 def bar_pixels(qtbot: QtBot, progress: Progress) -> int:

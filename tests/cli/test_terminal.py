@@ -123,10 +123,21 @@ def test_a_search_shows_counts_and_no_share(environment: dict[str, str], tmp_pat
     assert status == 21
     plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", run.shown)
     assert re.search(r"splitting activations .*[0-9] domains?, [0-9 ]+ open", plain)
+    assert "of at most 8.0 s" in plain, "where nobody knows the time to go, the limit is said"
     assert re.search(
         r"^search          [0-9 ]+ domains, deepest \d+ splits, splitting activations, ", output, re.M
     )
     assert "\u202f" not in output
+
+
+def test_work_outside_a_run_shows_that_it_goes_on(environment: dict[str, str]) -> None:
+    """Reading a network takes longer than a moment, the first time torch is imported: said on a terminal alone."""
+    found = example("digits-conv")
+    with terminal(["plan", str(found.network)], environment) as run:
+        status, output = run.finish()
+    assert status == 0
+    assert "reading digits_cnn.onnx" in run.shown
+    assert "\x1b" not in output
 
 
 def test_sigterm_stops_as_ctrl_c_does(environment: dict[str, str]) -> None:

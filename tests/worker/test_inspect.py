@@ -6,15 +6,19 @@ import gzip
 
 import numpy as np
 
+from boundscope.monitor import Monitor
 from boundscope.protocol import (
     EpsilonBall,
     Failure,
+    FileRef,
     InspectJob,
     JobState,
     NetworkSummary,
+    Progress,
     PropertyFile,
     PropertySummary,
 )
+from boundscope.worker.inspect import inspect_files
 from daemon.small_files import write_network, write_property
 from daemon.support import wait_until_ended
 
@@ -99,3 +103,18 @@ def test_an_epsilon_ball_is_read_back_for_the_network(serve, tmp_path):
     info = wait_until_ended(client, client.submit(InspectJob(network=network, property=ball)).id)
     assert info.state is JobState.FINISHED, info.cause
     assert events(client, info, PropertySummary)[0].format == "ε-ball"
+
+
+def test_how_far_the_reading_is_is_told(tmp_path, monkeypatch):
+    """A network of many nodes takes a while: the stages in order, and of the network the share with a time to go."""
+    monkeypatch.setattr("boundscope.worker.inspect.TELL_S", 0.0)
+    told = []
+    job = InspectJob(network=FileRef(name="net.onnx", sha256="", size_bytes=0))
+    inspect_files(job, write_network(tmp_path / "net.onnx"), None, Monitor(told.append))
+    steps = [event for event in told if isinstance(event, Progress)]
+    assert [each.stage for each in steps if not each.total] == [
+        "reading the network",
+        "reckoning what bounds cost",
+    ]
+    assert [(each.done, each.total) for each in steps if each.total] == [(1, 3), (2, 3), (3, 3)]
+    assert steps[3].eta_s == 0.0

@@ -9,10 +9,26 @@ from msgspec.structs import replace
 from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont
 
-from boundscope.protocol import InspectJob, InstancesJob, JobInfo, JobState, VariabilityJob, VerifyJob
+from boundscope.protocol import (
+    InspectJob,
+    InstancesJob,
+    JobInfo,
+    JobState,
+    Progress,
+    VariabilityJob,
+    VerifyJob,
+)
 from boundscope_app import theme as themes
 from boundscope_app.docks.choices import METHODS
-from boundscope_app.format import STATE_WORDS, duration, moment, outcome_word, progress_text, run_seconds
+from boundscope_app.format import (
+    STATE_WORDS,
+    duration,
+    limit_left_s,
+    moment,
+    outcome_word,
+    progress_text,
+    run_seconds,
+)
 from boundscope_app.runs import RunModel
 
 COLUMNS = ("State", "Run", "Method", "Ranks", "Verdict", "Progress", "Started", "Duration", "Host")
@@ -23,12 +39,15 @@ Index = QModelIndex | QPersistentModelIndex
 
 
 class JobsModel(QAbstractTableModel):
-    """Follows a RunModel; durations of running jobs move when `tick` is called."""
+    """Follows a RunModel; durations and times to go of running jobs move when `tick` is called."""
 
     def __init__(self, runs: RunModel, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._runs = runs
         self._ids: list[str] = []
+        self._heard: dict[
+            str, tuple[Progress | None, float]
+        ] = {}  # the last progress of a run, and when it came
         runs.listed.connect(self._reload)
         runs.added.connect(self._add)
         runs.changed.connect(self._update)
@@ -64,11 +83,32 @@ class JobsModel(QAbstractTableModel):
 
     def _update(self, job_id: str) -> None:
         row = self.row_of(job_id)
+        self._hear(job_id)
         if row >= 0:
             self.dataChanged.emit(self.index(row, 0), self.index(row, len(COLUMNS) - 1))
 
+    def _hear(self, job_id: str) -> None:
+        info = self._runs.info(job_id)
+        progress = None if info is None or info.state.ended else info.progress
+        if progress is None:
+            self._heard.pop(job_id, None)
+        elif self._heard.get(job_id, (None, 0.0))[0] != progress:
+            self._heard[job_id] = (progress, time.monotonic())
+
+    def _progress(self, info: JobInfo) -> str:
+        """How far a run is; of one that pauses, only that, for what is left does not become less."""
+        progress = info.progress
+        if info.state.held:
+            progress = None if progress is None else replace(progress, eta_s=None)
+            return " · ".join(part for part in (STATE_WORDS[info.state], progress_text(progress)) if part)
+        heard, heard_s = self._heard.get(info.id, (None, 0.0))
+        if progress is not None and progress.eta_s is not None and heard == progress:
+            progress = replace(progress, eta_s=max(0.0, progress.eta_s - (time.monotonic() - heard_s)))
+        return progress_text(progress, limit_left_s(info, time.time()))
+
     def _remove(self, job_id: str) -> None:
         row = self.row_of(job_id)
+        self._heard.pop(job_id, None)
         if row >= 0:
             self.beginRemoveRows(QModelIndex(), row, row)
             del self._ids[row]
@@ -98,7 +138,7 @@ class JobsModel(QAbstractTableModel):
         column = index.column()
         match role:
             case Qt.ItemDataRole.DisplayRole:
-                return _text(info, column)
+                return self._text(info, column)
             case Qt.ItemDataRole.ForegroundRole:
                 return _color(info, column)
             case Qt.ItemDataRole.FontRole if column == VERDICT:
@@ -108,14 +148,19 @@ class JobsModel(QAbstractTableModel):
             case Qt.ItemDataRole.TextAlignmentRole if column in (RANKS, DURATION):
                 return Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
             case Qt.ItemDataRole.ToolTipRole:
-                return info.cause or _text(info, column) or None
+                return info.cause or self._text(info, column) or None
             case Qt.ItemDataRole.AccessibleTextRole:
-                return f"{COLUMNS[column]}: {_text(info, column) or 'none'}"
+                return f"{COLUMNS[column]}: {self._text(info, column) or 'none'}"
             case _ if role == INFO_ROLE:
                 return info
             case _ if role == SORT_ROLE:
                 return _sort_key(info, column)
         return None
+
+    def _text(self, info: JobInfo, column: int) -> str:
+        if column == PROGRESS and not info.state.ended:
+            return self._progress(info)
+        return _text(info, column)
 
 
 def _text(info: JobInfo, column: int) -> str:
@@ -132,7 +177,7 @@ def _text(info: JobInfo, column: int) -> str:
         case 4:
             return outcome_word(info)
         case 5:
-            return info.cause if info.state.ended else _progress(info)
+            return info.cause
         case 6:
             return moment(info.started_s)
         case 7:
@@ -140,14 +185,6 @@ def _text(info: JobInfo, column: int) -> str:
             return "" if seconds is None else duration(seconds)
         case _:
             return info.host
-
-
-def _progress(info: JobInfo) -> str:
-    """How far a run is; of one that pauses, only that, for what is left does not become less."""
-    if not info.state.held:
-        return progress_text(info.progress)
-    progress = None if info.progress is None else replace(info.progress, eta_s=None)
-    return " · ".join(part for part in (STATE_WORDS[info.state], progress_text(progress)) if part)
 
 
 def _method(info: JobInfo) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,13 +28,15 @@ from PySide6.QtWidgets import (
 )
 
 from boundscope.errors import BoundscopeError
+from boundscope.protocol import Progress
 from boundscope.records import JobRecord, Table, variability_tables
 from boundscope_app import theme as themes
+from boundscope_app.format import limit_left_s, rest, to_go
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
-from boundscope_app.views.text import domains_text, file_stem, seconds
+from boundscope_app.views.text import domains_text, file_stem
 from boundscope_app.views.verdict_html import verdict_html
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
 
@@ -140,8 +143,14 @@ class VerdictView(View):
         self._bar.setRange(0, 1 if held and not total else total)  # 0 … 0 would go on moving
         if progress is not None and total:
             self._bar.setValue(progress.done)
-        eta = None if progress is None else progress.eta_s
-        self._eta.setText("" if eta is None or held else f"about {seconds(eta)} to go")
+        self._eta.setText("" if held else self._rest(progress))
+
+    def _rest(self, progress: Progress | None) -> str:
+        """The time to go as it is reckoned, else what the time limit leaves."""
+        if progress is not None and progress.eta_s is not None:
+            return to_go(progress.eta_s)
+        left_s = None if self.info is None else limit_left_s(self.info, time.time())
+        return "" if left_s is None else f"at most {rest(left_s)} to go"
 
     def copy_command(self) -> None:
         """Put the command line that reproduces the run on the clipboard."""

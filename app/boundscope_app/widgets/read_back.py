@@ -18,10 +18,11 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from boundscope.protocol import NetworkSummary, PropertySummary
+from boundscope.protocol import NetworkSummary, Progress, PropertySummary
 from boundscope_app import theme as themes
 from boundscope_app.format import count, network_line
 from boundscope_app.link_types import Inspection
+from boundscope_app.widgets.reading_line import ReadingLine
 
 NOTHING = "Choose a network and a property: what they mean is read back here before anything runs."
 READING = "Reading…"
@@ -36,6 +37,7 @@ class ReadBack(QWidget):
         super().__init__(parent)
         self.setAccessibleName("What was read")
         self._state = _words(self)
+        self.line = ReadingLine(self)
         self._problems = _words(self)
         self._network = _words(self, Qt.TextFormat.RichText)
         self._property = _words(self, Qt.TextFormat.RichText)
@@ -53,8 +55,8 @@ class ReadBack(QWidget):
         column = QVBoxLayout(self)
         column.setContentsMargins(0, 0, 0, 0)
         column.setSpacing(6)
-        for label in (self._state, self._problems, self._network, self._property):
-            column.addWidget(label)
+        for part in (self._state, self.line, self._problems, self._network, self._property):
+            column.addWidget(part)
         column.addWidget(self.tables, 1)
         column.addStretch(0)
         themes.notifier.changed.connect(self._restyle)
@@ -69,6 +71,7 @@ class ReadBack(QWidget):
         return "\n".join(label.accessibleName() for label in labels if not label.isHidden())
 
     def show_nothing(self) -> None:
+        self.line.end()
         self._fill(Inspection(0), NOTHING)
 
     def show_reading(self, keep_network: bool, keep_property: bool) -> None:
@@ -78,9 +81,15 @@ class ReadBack(QWidget):
             self._shown.network if keep_network else None,
             self._shown.property if keep_property else None,
         )
+        self.line.begin()
         self._fill(kept, READING)
 
+    def show_progress(self, progress: Progress) -> None:
+        """How far the reading is."""
+        self.line.show_progress(progress)
+
     def show_inspection(self, inspection: Inspection) -> None:
+        self.line.end()
         self._fill(inspection, "")
 
     def _fill(self, inspection: Inspection, state: str) -> None:

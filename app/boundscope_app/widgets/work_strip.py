@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QLabel, QProgressBar, QPushButton, QWidget
 
-from boundscope_app.format import duration
+from boundscope_app.format import to_go
 
 BAR_WIDTH_EM = 12
 SHOWN_CHARACTERS = 48
@@ -82,7 +82,7 @@ class WorkStrip(QWidget):
         if len(text) > SHOWN_CHARACTERS:
             text = text[: SHOWN_CHARACTERS - 1] + "…"
         if work.eta_s is not None:
-            text += f", about {duration(work.eta_s)} to go"
+            text += f", {to_go(work.eta_s)}"
         self.text.setText(text)
         self.text.setAccessibleDescription(text)
         self.setToolTip(f"{name}: {work.doing}")

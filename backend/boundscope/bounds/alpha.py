@@ -18,6 +18,7 @@ from boundscope.bounds.backward import BackwardPass
 from boundscope.bounds.context import BoxContext
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Node
+from boundscope.protocol import Progress
 from boundscope.sharding.ranks import RankGroup
 
 BoundOf = Callable[[BackwardPass], Tensor]
@@ -56,6 +57,7 @@ class _Chunk:
         return done, math.fsum(gain for one in parts for gain in one[2:].tolist())
 
 
+TELL_S = 0.5  # between two words on how far a search is
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
@@ -166,9 +168,12 @@ def _search(
 ) -> None:
     """Ascend on the sum of the rows' bounds; leaves each row's best θ in `parameters`."""
     best: Tensor | None = None
-    total_gain, idle, rate = 0.0, 0, settings.learning_rate
+    total_gain, idle, rate, told_s = 0.0, 0, settings.learning_rate, monitor.now_s
     for step in range(1, settings.steps + 1):
         monitor.check()
+        if monitor.now_s - told_s >= TELL_S:
+            told_s = monitor.now_s
+            monitor.emit(Progress(stage="optimising slopes", done=step - 1, total=settings.steps))
         with torch.enable_grad():
             values = {name: one.values for name, one in parameters.items()}
             attempt = _pass_with(context, parameters, values, search=True)

@@ -400,6 +400,7 @@ class BoundEngine:
             chunk = Chunk(first, min(first + size, count))
             mine = self._part_of(chunk, rows)
             error: BoundscopeError | None = None
+            self.monitor.emit(Progress(stage=stage, done=first, total=count))
             try:
                 self.monitor.check()
                 lower = self._within_memory(partial(bound, mine, rows))
@@ -407,7 +408,7 @@ class BoundEngine:
             except BoundscopeError as caught:
                 error = caught
             self.ranks.agree(error)
-            self.monitor.emit(Progress(stage=stage, done=chunk.stop, total=count))
+        self.monitor.emit(Progress(stage=stage, done=count, total=count))
         return self.ranks.sum_parts(bounds)
 
     def _part_of(self, chunk: Chunk, rows: int) -> Chunk:

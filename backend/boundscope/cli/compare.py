@@ -11,11 +11,11 @@ from typing import Any
 from boundscope import comparison
 from boundscope.cli import results
 from boundscope.cli.execution import connect
-from boundscope.cli.jobs import find_job
+from boundscope.cli.jobs import find_job, read_history
 from boundscope.cli.output import complain, number_text, seconds_text, size_text
 from boundscope.comparison import Fact, Run
 from boundscope.errors import BoundscopeError
-from boundscope.records import Cell, JobRecord, Table
+from boundscope.records import Cell, Table
 
 NAME_WIDTH, MOST_COLUMN = 34, 30
 MOST_LAYERS = 60
@@ -28,12 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
         known = client.jobs()
         infos = [find_job(known, name) for name in arguments.jobs]
         comparison.checked(infos)
-        runs = []
-        for info in infos:
-            record = JobRecord()
-            while new := client.events(info.id, after=record.last_number):
-                record.apply_all(new)
-            runs.append(Run(info, record))
+        runs = [Run(info, read_history(client, info)) for info in infos]
     finally:
         client.close()
     if arguments.json is not None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import msgspec
 
 from boundscope.cli.interrupt import Stop, Suspension, stop_on_signal, suspend_on_signal
-from boundscope.cli.progress import ProgressLine
+from boundscope.cli.progress import ProgressLine, Waiting
 from boundscope.cli.recorder import Recorder
 from boundscope.errors import BoundscopeError, CancelledError, DaemonError, RankFailedError
 from boundscope.monitor import Monitor
@@ -69,7 +69,7 @@ def property_name(job: VerifyJob) -> str:
 def run_here(job: VerifyJob, files: JobFiles) -> Outcome:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
     created_s = time.time()
-    line = ProgressLine()
+    line = ProgressLine(job.timeout_s)
     with stop_on_signal(line.say_at_once) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         recorder.add(-1, StateChanged(state=JobState.RUNNING))
@@ -126,10 +126,12 @@ def connect(home: Path | RemoteHost | None, *, start: bool = True) -> Client:
     from boundscope import client
 
     if isinstance(home, client.RemoteHost):
-        return client.connect_remote(home)
+        with Waiting(f"connecting to {home.name}"):
+            return client.connect_remote(home)
     place = client.home_path() if home is None else home.absolute()
     if start:
-        connection = client.ensure_local_daemon(place)
+        with Waiting("starting the daemon"):
+            connection = client.ensure_local_daemon(place)
     else:
         connection = client.read_connection_file(client.connection_path(place))
     return client.Client.connect(connection)
@@ -139,7 +141,7 @@ def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | RemoteHost | Non
     """Upload what the daemon lacks, submit, follow to the end; Ctrl+C cancels the job there."""
     client = connect(home)
     try:
-        line = ProgressLine()
+        line = ProgressLine(job.timeout_s)
         with stop_on_signal(line.say_at_once) as stop, line:
             return _follow(client, job, files, line, stop)
     finally:
@@ -147,7 +149,9 @@ def run_on_daemon(job: VerifyJob, files: JobFiles, home: Path | RemoteHost | Non
 
 
 def _follow(client: Client, job: VerifyJob, files: JobFiles, line: ProgressLine, stop: Stop) -> Outcome:
-    network, source = client.upload(files.network), client.upload(files.property)
+    network, source = (
+        client.upload(path, progress=line.sending(path.name)) for path in (files.network, files.property)
+    )
     named = (
         msgspec.structs.replace(job.property, center=source)
         if isinstance(job.property, EpsilonBall)

@@ -135,14 +135,14 @@ class _Live:
     """Takes what the instances still to be run say: rows go to the results file and to the screen, as they come."""
 
     def __init__(self, begin: _Begin, line: ProgressLine, *, quiet: bool) -> None:
-        self._begin, self._line, self._quiet = begin, line, quiet
+        self._begin, self.line, self._quiet = begin, line, quiet
         self.total = len(begin.job.instances)
         self.recorder = Recorder(line.take)
         for _, row in sorted(begin.file.done.items()):
             self.recorder.add(0, row)
 
     def say(self, text: str) -> None:
-        self._line.say(text)
+        self.line.say(text)
 
     def take(self, record: EventRecord) -> None:
         """One record that a daemon has numbered."""
@@ -157,7 +157,7 @@ class _Live:
             found = begin.file.add(place, event)
             done[place] = event
             if not self._quiet:
-                self._line.above(row_text(event, len(done), self.total, found), style_of(event.verdict))
+                self.line.above(row_text(event, len(done), self.total, found), style_of(event.verdict))
         elif isinstance(event, Progress):
             event = msgspec.structs.replace(event, done=len(done), total=self.total)
         self.recorder.add(rank, event)
@@ -206,7 +206,7 @@ def _on_daemon(begin: _Begin, live: _Live, stop: Stop) -> InstancesResult:
     daemon = begin.arguments.daemon
     client = connect(None if daemon == Path() else daemon)
     try:
-        job = _sent(client, begin)
+        job = _sent(client, begin, live.line)
         stop.check()
         info, record = follow(client, client.submit(job, title_of(job)), live, stop)
     finally:
@@ -216,10 +216,10 @@ def _on_daemon(begin: _Begin, live: _Live, stop: Stop) -> InstancesResult:
     return record.benchmark
 
 
-def _sent(client: Client, begin: _Begin) -> InstancesJob:
+def _sent(client: Client, begin: _Begin, line: ProgressLine) -> InstancesJob:
     """The job with the files that the daemon has now."""
     networks, properties = begin.paths
-    refs = {path: client.upload(path) for path in (*networks, *properties)}
+    refs = {path: client.upload(path, progress=line.sending(path.name)) for path in (*networks, *properties)}
     return instances_job(
         begin.lines,
         begin.job.verify,

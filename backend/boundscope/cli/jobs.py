@@ -6,15 +6,20 @@ import argparse
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from boundscope.cli import results
 from boundscope.cli.execution import connect, outcome_of
 from boundscope.cli.output import complain
+from boundscope.cli.progress import Waiting
 from boundscope.errors import UsageError
 from boundscope.protocol import JobInfo
 from boundscope.records import JobRecord
+
+if TYPE_CHECKING:
+    from boundscope.client import Client
 
 
 def run_jobs(arguments: argparse.Namespace) -> int:
@@ -43,9 +48,7 @@ def run_export(arguments: argparse.Namespace) -> int:
     client = connect(arguments.home)
     try:
         info = find_job(client.jobs(), arguments.job)
-        record = JobRecord()
-        while new := client.events(info.id, after=record.last_number):
-            record.apply_all(new)
+        record = read_history(client, info)
     finally:
         client.close()
     if arguments.json is not None:
@@ -60,13 +63,25 @@ def run_export(arguments: argparse.Namespace) -> int:
     else:
         from boundscope.report import make_report
 
-        report = make_report(record, info, arguments.all)
+        with Waiting(f"writing plots and tables to {arguments.all}"):
+            report = make_report(record, info, arguments.all)
         written = report.paths
         if report.left_out:
             complain(report.left_out)
     for path in written:
         print(path)
     return 0
+
+
+def read_history(client: Client, info: JobInfo) -> JobRecord:
+    """All that a job has said so far."""
+    record = JobRecord()
+    text = f"reading the history of job {info.id}"
+    with Waiting(text) as waiting:
+        while new := client.events(info.id, after=record.last_number):
+            record.apply_all(new)
+            waiting.tell(text, record.last_number, info.last_number)
+    return record
 
 
 def newest_first(jobs: Sequence[JobInfo]) -> list[JobInfo]:

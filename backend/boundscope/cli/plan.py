@@ -13,6 +13,7 @@ import msgspec
 from boundscope import capabilities, costs
 from boundscope.cli import inputs
 from boundscope.cli.output import complain, seconds_text, size_text
+from boundscope.cli.progress import Waiting
 from boundscope.costs import Device, Prediction, Setup
 from boundscope.errors import UsageError
 from boundscope.protocol import FileRef, Method, NetworkCosts, PropertyFile, Sharding, VerifyJob
@@ -49,10 +50,12 @@ def run(arguments: argparse.Namespace) -> int:
             inputs.describe(given, role)
     if arguments.property is not None:
         inputs.check_order(arguments.network, arguments.property)
-    from boundscope.worker.costs import look_at, machine_costs
+    with Waiting(f"reading {arguments.network.name}") as waiting:
+        from boundscope.worker.costs import look_at, machine_costs
 
-    asked = look_at(arguments.network, arguments.property)
-    machine = machine_costs()
+        asked = look_at(arguments.network, arguments.property)
+        waiting.tell("measuring this machine")
+        machine = machine_costs()
     device = _device(arguments, Device(machine.single_flops, machine.double_flops))
     rows = _rows(arguments, asked, device)
     if arguments.json:

@@ -1,25 +1,35 @@
-"""Progress of a run on standard error, on a terminal only."""
+"""Progress of a run, and of other work that takes a while, on standard error; on a terminal only."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from boundscope.cli.output import complain, count_text, seconds_text
+from boundscope.cli.output import complain, count_text, seconds_text, size_text
+from boundscope.pace import Pace
 from boundscope.protocol import EventRecord, LogLine, Progress, StateChanged
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Display
 
+SHOW_AFTER_S = 1.0  # work that is over by then needs no line
+
 
 class ProgressLine(AbstractContextManager["ProgressLine"]):
-    """One live line: stage, bar, time so far and time to go. Off a terminal it only passes warnings on."""
+    """One live line: stage, bar, time so far and time to go. Off a terminal it only passes warnings on.
 
-    def __init__(self) -> None:
+    Where nobody knows the time to go, it says how long the run may take at most: `limit_s`.
+    """
+
+    def __init__(self, limit_s: float | None = None) -> None:
+        self._limit = "" if limit_s is None else f"of at most {seconds_text(limit_s)}"
         self._display = _display() if sys.stderr.isatty() else None
         self._task = (
             None
@@ -63,8 +73,28 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
                 completed=event.done,
                 total=event.total or None,
                 count=_count_text(event),
-                eta="" if event.eta_s is None else f"about {seconds_text(event.eta_s)} to go",
+                eta=_to_go(event) or self._limit,
             )
+
+    def sending(self, name: str) -> Callable[[int, int], None]:
+        """Shows a file on its way to the daemon, by the bytes that have gone and those that there are."""
+        pace = Pace()
+
+        def sent(done: int, total: int) -> None:
+            if self._display is not None and self._task is not None:
+                event = Progress(stage=f"sending {name}", done=done, total=total)
+                event = pace.timed(event, time.monotonic(), float("inf"))
+                count = f"{size_text(done)} of {size_text(total)}"
+                self._display.update(
+                    self._task,
+                    description=event.stage,
+                    completed=done,
+                    total=total or None,
+                    count=count,
+                    eta=_to_go(event),
+                )
+
+        return sent
 
     def say(self, text: str) -> None:
         """A word about the run itself, on a terminal only."""
@@ -90,6 +120,58 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             complain(text)
         else:
             self._display.console.print(f"boundscope: {text}", highlight=False, markup=False, soft_wrap=True)
+
+
+class Waiting(AbstractContextManager["Waiting"]):
+    """A live line for work outside a run, shown where it takes longer than a moment.
+
+    Its bar moves to and fro until `tell` says of how much; then it also has a time to go.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._display = _display() if sys.stderr.isatty() else None
+        self._pace = Pace()
+        self._lock = threading.Lock()
+        self._over = self._shown = False
+        if self._display is not None:
+            self._task = self._display.add_task(text, total=None, count="", eta="")
+            self._timer = threading.Timer(SHOW_AFTER_S, self._show)
+            self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        if self._display is not None:
+            self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._display is not None:
+            self._timer.cancel()
+            with self._lock:
+                self._over = True
+                if self._shown:
+                    self._display.stop()
+
+    def _show(self) -> None:
+        with self._lock:
+            if self._display is not None and not self._over:
+                self._shown = True
+                self._display.start()
+
+    def tell(self, text: str, done: int = 0, total: int = 0) -> None:
+        """What is being done now, and how much of it."""
+        if self._display is not None:
+            told = Progress(stage=text, done=done, total=total)
+            told = self._pace.timed(told, time.monotonic(), float("inf"))
+            count, eta = _count_text(told), _to_go(told)
+            self._display.update(
+                self._task, description=text, completed=done, total=total or None, count=count, eta=eta
+            )
+
+
+def _to_go(event: Progress) -> str:
+    return "" if event.eta_s is None else f"about {seconds_text(event.eta_s)} to go"
 
 
 def _count_text(event: Progress) -> str:

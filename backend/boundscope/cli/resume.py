@@ -9,6 +9,7 @@ from boundscope.cli.execution import connect, follow, outcome_of
 from boundscope.cli.interrupt import stop_on_signal
 from boundscope.cli.jobs import find_job
 from boundscope.cli.progress import ProgressLine
+from boundscope.protocol import VerifyJob
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -16,7 +17,9 @@ def run(arguments: argparse.Namespace) -> int:
     client = connect(arguments.home)
     try:
         old = find_job(client.jobs(), arguments.job)
-        line = ProgressLine()
+        line = ProgressLine(
+            arguments.timeout or (old.job.timeout_s if isinstance(old.job, VerifyJob) else None)
+        )
         with stop_on_signal(line.say_at_once) as stop, line:
             stop.check()
             new = client.resume(old.id, arguments.timeout)

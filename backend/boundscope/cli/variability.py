@@ -26,6 +26,7 @@ from boundscope.errors import BoundscopeError, CancelledError, UsageError
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
     EpsilonBall,
+    FileRef,
     PropertyFile,
     VariabilityJob,
     VariabilityResult,
@@ -158,7 +159,7 @@ def failed(job: VariabilityJob, reason: str) -> VariabilityResult:
 
 def run_here(job: VariabilityJob, files: VariabilityFiles) -> VariabilityResult:
     """Run in this process (one rank) or in ranks below it; CancelledError after Ctrl+C."""
-    line = ProgressLine()
+    line = ProgressLine(job.timeout_s)
     with stop_on_signal(line.say_at_once) as stop, suspend_on_signal(line.hide, line.show) as hold, line:
         recorder = Recorder(line.take)
         if job.ranks == 1:
@@ -194,9 +195,9 @@ def run_on_daemon(job: VariabilityJob, files: VariabilityFiles, home: Path | Non
     """Upload what the daemon lacks, submit, follow to the end; Ctrl+C cancels the job there."""
     client = connect(home)
     try:
-        line = ProgressLine()
+        line = ProgressLine(job.timeout_s)
         with stop_on_signal(line.say_at_once) as stop, line:
-            sent = _uploaded(client, job, files)
+            sent = _uploaded(client, job, files, line)
             stop.check()
             info, record = follow(client, client.submit(sent, title_of(job)), line, stop)
     finally:
@@ -213,13 +214,15 @@ def title_of(job: VariabilityJob) -> str:
     return f"{job.network.name} · {job.mode.upper()} · {points}"
 
 
-def _uploaded(client: Client, job: VariabilityJob, files: VariabilityFiles) -> VariabilityJob:
-    changes: dict[str, object] = {
-        "network": client.upload(files.network),
-        "inputs": tuple(client.upload(path) for path in files.inputs),
-    }
+def _uploaded(
+    client: Client, job: VariabilityJob, files: VariabilityFiles, line: ProgressLine
+) -> VariabilityJob:
+    def send(path: Path) -> FileRef:
+        return client.upload(path, progress=line.sending(path.name))
+
+    changes: dict[str, object] = {"network": send(files.network), "inputs": tuple(map(send, files.inputs))}
     if files.property is not None:
-        source = client.upload(files.property)
+        source = send(files.property)
         ball = job.property
         changes["property"] = (
             msgspec.structs.replace(ball, center=source)

@@ -12,13 +12,16 @@ from msgspec.structs import replace
 from boundscope.daemon.jobspec import JobSpec, read_spec
 from boundscope.errors import BoundscopeError, NetworkError
 from boundscope.monitor import Monitor
-from boundscope.protocol import EpsilonBall, Failure, InspectJob, PropertySource
+from boundscope.protocol import EpsilonBall, Failure, InspectJob, Progress, PropertySource
 from boundscope.worker import process
 from boundscope.worker.observer import Observer
 
 if TYPE_CHECKING:
     from boundscope.network.graph import Network
     from boundscope.properties.types import Property
+
+
+TELL_S = 0.25  # between two words on how far the reading of a network is
 
 
 def main(folder: Path) -> NoReturn:
@@ -65,16 +68,25 @@ def inspect_files(
 def _emit_property_file(path: Path, monitor: Monitor) -> Property:
     from boundscope.properties import read_property, summarize
 
+    monitor.emit(Progress(stage="reading the property", done=0, total=0))
     given = read_property(path)
     monitor.emit(summarize(given))
     return given
 
 
 def _emit_network(path: Path, monitor: Monitor) -> Network:
+    stage, told_s = "reading the network", monitor.now_s
+    monitor.emit(Progress(stage=stage, done=0, total=0))
     from boundscope.network import load_network
     from boundscope.worker.summary import network_summary
 
-    network = load_network(path)
+    def told(done: int, total: int) -> None:
+        nonlocal told_s
+        if monitor.now_s - told_s >= TELL_S:
+            told_s = monitor.now_s
+            monitor.emit(Progress(stage=stage, done=done, total=total))
+
+    network = load_network(path, told=told)
     monitor.emit(network_summary(network))
     return network
 
@@ -85,6 +97,7 @@ def _check_fit(
     """Build an ε-ball for the network; for a file, read it again with the network's counts where they differ."""
     from boundscope.properties import ball_property, read_property, summarize
 
+    monitor.emit(Progress(stage="fitting the property to the network", done=0, total=0))
     if isinstance(source, EpsilonBall):
         if len(network.inputs) != 1:
             raise NetworkError(
@@ -102,6 +115,7 @@ def _check_fit(
 
 def _emit_unsupported(network: Network, monitor: Monitor) -> None:
     """The same summary with what cannot be bounded; where all can, with what bounds cost."""
+    monitor.emit(Progress(stage="reckoning what bounds cost", done=0, total=0))
     from boundscope.bounds import unsupported
     from boundscope.worker.costs import machine_costs, network_costs
     from boundscope.worker.summary import network_summary

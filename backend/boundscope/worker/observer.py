@@ -69,6 +69,7 @@ class Observer(Monitor):
 
     def emit(self, event: Event) -> None:
         """Queue an event; never waits for the network."""
+        event = self.timed(event)
         with self._lock:
             self._waiting.append((time.time(), event))
             if len(self._waiting) > CROWDED:

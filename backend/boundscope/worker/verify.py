@@ -37,6 +37,7 @@ from boundscope.protocol import (
     GapPoint,
     Margin,
     Method,
+    Progress,
     RankMemory,
     Seconds,
     Sharding,
@@ -211,7 +212,13 @@ class _VerifyRun:
         with self._timed("solve"):
             return self._solve(network, prop)
 
+    def _tell(self, stage: str, done: int = 0, total: int = 0) -> None:
+        """What is being done, for those who watch."""
+        if self.ranks.rank == 0:
+            self.monitor.emit(Progress(stage=stage, done=done, total=total))
+
     def _load(self) -> tuple[Network, Property]:
+        self._tell("reading the network")
         with self._agreed(), self._timed("load"):
             network = self.networks.load(self.files.network)
             self.monitor.check()
@@ -220,6 +227,7 @@ class _VerifyRun:
                 self.monitor.emit(network_summary(network, missing))
             if missing:
                 self.monitor.log(f"only an attack can decide: {'; '.join(missing)}", "warning")
+        self._tell("reading the property")
         with self._timed("parse"):
             prop = self._read_property(network)
             self.property = prop
@@ -235,6 +243,7 @@ class _VerifyRun:
         with self._agreed(), self._timed("load"):
             if self.ranks.rank == 0 and prop.cases and self.networks.first_comparison(network):
                 box = prop.cases[0].box
+                self._tell("comparing with ONNX Runtime")
                 try:
                     comparison = compare_with_onnxruntime(
                         network, box.lower, box.upper, seed=self.job.seed, between=self.monitor.check
@@ -377,6 +386,7 @@ class _VerifyRun:
     ) -> Outcome | None:
         """Rank 0 attacks the cases that have open clauses; what it finds is every rank's outcome."""
         found = None
+        self._tell("looking for a counterexample")
         with self._agreed():
             if self.ranks.rank == 0:
                 limit_s = min(seconds, share * self.monitor.remaining_s)
@@ -404,16 +414,23 @@ class _VerifyRun:
         *first, last = steps
         complete = self.job.method is Method.COMPLETE
         for number, case in enumerate(prop.cases):
+            self._tell_case("cases", number, len(prop.cases) if first else 0)
             for step in first:
                 engine.allow(self.monitor.remaining_s)
                 self._bound_case(engine, number, case, step)
         waiting = [number for number in range(len(prop.cases)) if self.proof.open(prop, number)]
         for done, number in enumerate(waiting):
+            self._tell_case("open cases", done, len(waiting))
             left_s = self.monitor.remaining_s * (ROOT_SHARE if complete else 1.0)
             engine.allow(left_s / (len(waiting) - done))
             self._bound_case(engine, number, prop.cases[number], last, decisive=not complete)
             if not complete:
                 self.cut_short |= engine.cut_short and bool(self.proof.open(prop, number))
+
+    def _tell_case(self, stage: str, done: int, total: int) -> None:
+        """How many cases are done, where there are several."""
+        if total > 1:
+            self._tell(stage, done, total)
 
     def _all_open(self, prop: Property) -> list[tuple[int, int]]:
         return [(case, clause) for case in range(len(prop.cases)) for clause in self.proof.open(prop, case)]

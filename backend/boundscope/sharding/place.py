@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
+from boundscope.network.arrays import release
 from boundscope.network.graph import Network
 from boundscope.network.lowering import lowered
 from boundscope.protocol import Sharding
@@ -14,6 +15,11 @@ from boundscope.sharding.weights import Ledger, RowShardedWeights, WeightStore, 
 from boundscope.sharding.zones import split_network
 
 TENSOR_PARALLEL = (Sharding.TP, Sharding.TP_EXACT)
+
+
+def cuts_shards(sharding: Sharding, ranks: RankGroup) -> bool:
+    """Whether each rank keeps its part of every large constant, so that none needs them whole after `place`."""
+    return ranks.size > 1 and sharding in (Sharding.ROWS, Sharding.FSDP)
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,11 @@ class Placed:
 def place(
     network: Network, sharding: Sharding, ledger: Ledger, device: torch.device, ranks: RankGroup
 ) -> Placed:
-    """Place a network on the ranks; all of them call together."""
+    """Place a network on the ranks; all of them call together.
+
+    Raises:
+        NetworkError: a file that constants are views of was changed since it was opened.
+    """
     if ranks.size == 1 or sharding is Sharding.NONE:
         return Placed(network, WholeWeights(network.constants, ledger, device, torch.float64), ranks)
     if sharding in TENSOR_PARALLEL:
@@ -45,4 +55,7 @@ def place(
         own = WholeWeights(part.constants, ledger, device, torch.float64)
         return Placed(part, own, together, network)
     weights = RowShardedWeights(network.constants, ledger, device, torch.float64, ranks)
+    release(network.constants)
+    for file in network.files:
+        file.require()
     return Placed(network, weights, ranks.with_all_rows() if sharding is Sharding.FSDP else ranks)

@@ -46,7 +46,7 @@ from boundscope.protocol import (
     VerifyResult,
 )
 from boundscope.search.attack import Effort
-from boundscope.sharding.place import place
+from boundscope.sharding.place import cuts_shards, place
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker.checkpoints import JobCheckpoint
 from boundscope.worker.complete import CompleteSearch
@@ -217,10 +217,16 @@ class _VerifyRun:
         if self.ranks.rank == 0:
             self.monitor.emit(Progress(stage=stage, done=done, total=total))
 
+    @property
+    def _only_parts(self) -> bool:
+        """Whether what bounds needs no whole weights, once they are placed."""
+        whole = self.job.engine is Engine.AUTO_LIRPA or self.job.cross_check
+        return cuts_shards(self.job.sharding, self.ranks) and not whole
+
     def _load(self) -> tuple[Network, Property]:
         self._tell("reading the network")
         with self._agreed(), self._timed("load"):
-            network = self.networks.load(self.files.network)
+            network = self.networks.load(self.files.network, mapped=self._only_parts)
             self.monitor.check()
             self.missing = missing = unsupported(network)
             if self.ranks.rank == 0:

@@ -156,6 +156,8 @@ class Witnesses:
         if not answer.inside_box:
             return None
         real = self._violates_over_the_reals(texts, clause.constraints)
+        for file in self._network.files:  # else it may be a witness against another network
+            file.require()
         float32 = answer.violates or answer.violates_unoptimized
         shape = self._network.inputs[0].shape if len(self._network.inputs) == 1 else (len(texts),)
         note = _arithmetic_note(real, float32)

@@ -242,8 +242,8 @@ def test_saving_takes_at_most_a_fiftieth_of_the_time(tmp_path, monkeypatch):
         write = mine._write
         costs = [0.001, 0.5, 4.0]
 
-        def slow_write(state):
-            needed = write(state)
+        def slow_write(state, ask):
+            needed = write(state, ask)
             now[0] += cost
             return needed
 

@@ -33,6 +33,7 @@ class MemoryLedger:
         self._peak = dict(self._bytes)
         self._peak_total = 0
         self._storages: dict[int, _Storage] = {}
+        self._noted: dict[str, int] = {}
         self._references: dict[int, tuple[weakref.ref[Tensor], int]] = {}
         self._lock = threading.RLock()  # callbacks may run inside a locked section
         self._process = psutil.Process()
@@ -63,6 +64,15 @@ class MemoryLedger:
         if self.limit_bytes is not None and total > self.limit_bytes:
             raise OutOfMemoryError(self.breakdown(total))
         return tensor
+
+    def note(self, category: str, name: str, size_bytes: int) -> None:
+        """Count what is no tensor: `size_bytes` under `name` from now on, in place of what was noted under it."""
+        with self._lock:
+            self._bytes[category] += size_bytes - self._noted.get(f"{category} {name}", 0)
+            self._noted[f"{category} {name}"] = size_bytes
+            total = sum(self._bytes.values())
+            if total > self._peak_total:
+                self._peak_total, self._peak = total, dict(self._bytes)
 
     def _collected(self, reference: weakref.ref[Tensor]) -> None:
         with self._lock:

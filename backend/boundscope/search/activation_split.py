@@ -1,8 +1,8 @@
 """Complete search by splitting activations: domains are sides of neurons, bounded by β-CROWN (Wang et al. 2021,
 arXiv 2103.06624), the worst first, all clauses of a case together.
 
-Every rank keeps the same pool and takes the same decisions; each bounds its own chunks of domains. Chunks are the same
-whatever the number of ranks, and so are the bounds.
+Every rank keeps the keys of all domains and takes the same decisions. The slopes and multipliers of a domain lie on one
+rank; they go to the rank that bounds it, which keeps those of its children.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
 
 import numpy as np
 import torch
@@ -18,12 +20,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
-from boundscope.errors import BoundscopeError, CancelledError, DeadlineError, OutOfMemoryError
 from boundscope.protocol import Counterexample
 from boundscope.search.branching import Candidates, candidates, children, filtered
 from boundscope.search.checkpoint import SearchState
 from boundscope.search.leaf import solve_leaf
-from boundscope.search.pool import Column, DomainPool
+from boundscope.search.pool import Column
+from boundscope.search.rounds import Crew, agreed
+from boundscope.search.spread import SpreadPool, Taken
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
 REPORT_S = 0.4
@@ -31,9 +34,11 @@ LEAST_ROWS = 4
 KEPT_BYTES = 16  # an element and row of a search pass, with its gradient
 ACTIVE_CASES = 8  # whose contexts are held at a time
 JUDGED = 8  # minimisers a round
+FIXED_CHUNKS = 4  # of a round that is the same for any number of ranks
 LARGEST_STORED = 60000.0  # of a multiplier, in float16
 ROOT = BetaSettings(steps=30, least_steps=30, alpha_rate=0.25)
 DOMAIN = BetaSettings()
+IDLE = BetaSettings(steps=1, least_steps=1)
 LEAF = BetaSettings(steps=400, least_steps=400, decay=0.99)
 
 
@@ -64,6 +69,29 @@ class _Part:
 
 
 @dataclass
+class _Children:
+    """Those of a round: what every rank knows of all D of them, and the rows of those that this rank has, in order.
+
+    `made` is the rank [D] that has the rows of each child; None: every rank has all of them.
+    """
+
+    which: Tensor
+    lower: Tensor
+    leaf: Tensor  # nothing is left to split
+    points: Tensor  # minimisers of the worst of chunks, [k, n]
+    made: NDArray[np.int64] | None
+    block: RowBlock
+    found: Candidates
+
+    def has(self, rank: int) -> NDArray[np.bool_]:
+        """[D] whether the rank has the rows of a child."""
+        if self.made is None:
+            return np.ones(len(self.lower), np.bool_)
+        mark: NDArray[np.bool_] = self.made == rank
+        return mark
+
+
+@dataclass
 class _Progress:
     done: int = 0
     depth: int = 0
@@ -84,6 +112,8 @@ class ActivationSearch:
         """`state` is of a search of the same task, which goes on; `between` is called between rounds, when `state` may
         be asked for."""
         self._task, self._state, self._between = task, state, between
+        ranks = task.ranks if task.engine.ranks.splits_rows else task.ranks.with_all_rows()
+        self.crew = Crew(ranks, task.monitor, collective=task.engine.weights.collective)
         self._settings = self._fitting(settings or SplitSettings())
         self._progress = _Progress()
         self._running: list[_CaseSearch] = []
@@ -91,7 +121,11 @@ class ActivationSearch:
 
     def _fitting(self, settings: SplitSettings) -> SplitSettings:
         """Chunks as small as the memory budget asks for: autograd keeps the coefficients of a pass."""
-        engine = self._task.engine
+        engine, ranks = self._task.engine, self._task.ranks
+        if self._task.force_synchronous:
+            return dataclasses.replace(settings, batch_chunks=FIXED_CHUNKS)
+        if self.crew.apart:
+            settings = dataclasses.replace(settings, batch_chunks=max(settings.batch_chunks, ranks.size))
         limit = engine.ledger.limit_bytes
         if limit is None:
             return settings
@@ -99,8 +133,7 @@ class ActivationSearch:
         elements = sum(info.size for name, info in tensors if name not in engine.network.constants)
         free = (limit - engine.ledger.total_bytes) // 2
         rows = max(LEAST_ROWS, free // (KEPT_BYTES * max(1, elements)) // 2 * 2)
-        rows = self._task.ranks.of_rank_0(min(settings.chunk_rows, rows))
-        return dataclasses.replace(settings, chunk_rows=rows)
+        return dataclasses.replace(settings, chunk_rows=ranks.least(min(settings.chunk_rows, rows)))
 
     def run(self) -> SearchOutcome:
         """
@@ -130,6 +163,7 @@ class ActivationSearch:
                     return self._outcome(counterexample)
                 if case.finished:
                     stuck += case.stuck
+                    case.end()
                     self._running.remove(case)
                 if self._between is not None:
                     self._between(self)
@@ -171,38 +205,35 @@ class ActivationSearch:
             )
         )
 
-    # ------------------------------------------------------------ ranks
-
     def check(self) -> None:
-        """Stop where the monitor says so: on all ranks together where weights are gathered from all of them."""
+        """Stop where the monitor says so."""
         self._report()
-        if not self._task.engine.weights.collective:
-            self._task.monitor.check()
-            return
-        error: BoundscopeError | None = None
-        try:
-            self._task.monitor.check()
-        except (DeadlineError, CancelledError) as caught:
-            error = caught
-        self._task.ranks.agree(error)
+        self.crew.check()
 
-    def agreed(self, work: Callable[[], None]) -> None:
-        """Do this rank's work; what one rank raises, all ranks raise."""
-        error: BoundscopeError | None = None
-        try:
-            work()
-        except (torch.OutOfMemoryError, MemoryError) as caught:
-            error = OutOfMemoryError(str(caught))
-        except BoundscopeError as caught:
-            error = caught
-        self._task.ranks.agree(error)
 
-    def mine(self, chunk: int) -> bool:
-        return self._task.engine.weights.collective or self._task.ranks.owns(chunk)
+class _Room(TypedDict):
+    """Where a pool may keep its domains."""
 
-    def shared(self, tensor: Tensor) -> Tensor:
-        """The sum over ranks of what each filled in."""
-        return tensor if self._task.engine.weights.collective else self._task.ranks.sum_parts(tensor)
+    limit_bytes: int
+    folder: Path | None
+    device: torch.device
+
+
+def _joined(parts: list[_Part]) -> _Part:
+    if len(parts) == 1:
+        return parts[0]
+    blocks, found = [part.block for part in parts], [part.found for part in parts]
+    return _Part(
+        RowBlock(
+            torch.cat([one.which for one in blocks]),
+            torch.cat([one.states for one in blocks]),
+            torch.cat([one.values for one in blocks]),
+            torch.cat([one.weights for one in blocks]),
+        ),
+        torch.cat([part.lower for part in parts]),
+        Candidates(torch.cat([one.column for one in found]), torch.cat([one.above for one in found])),
+        torch.cat([part.points for part in parts]),
+    )
 
 
 class _CaseSearch:
@@ -223,7 +254,7 @@ class _CaseSearch:
         neurons = Neurons.of(context)
         self._search = BetaSearch(context, neurons, self._aims, search.check)
         self._neurons = neurons
-        self._pool: DomainPool | None = None
+        self._pool: SpreadPool | None = None
         self._in_hand: NDArray[np.float64] = np.zeros(0)  # bounds of the domains that are being split
 
     @property
@@ -265,9 +296,21 @@ class _CaseSearch:
         scales = torch.from_numpy(np.array(saved("scales"), np.float64)).to(self._device)
         self._neurons = dataclasses.replace(self._neurons, scales=scales)
         self._search = BetaSearch(self._context, self._neurons, self._aims, self._all.check)
-        self._pool = state.pools[self._name]
+        small, wide = self._kept()
+        self._pool = SpreadPool.of(state.pools[self._name], self._task.ranks, small, wide, **self._room())
         self._domains = np.array(saved("domains"), np.int64)
         self._lost, self._root = np.array(saved("lost"), bool), np.array(saved("root"), np.float64)
+
+    def end(self) -> None:
+        """Give back what its domains took."""
+        if self._pool is not None:
+            self._pool.close()
+        self._note(0, 0)
+
+    def _note(self, payload_bytes: int, key_bytes: int) -> None:
+        ledger = self._task.engine.ledger
+        ledger.note("slopes", self._name, payload_bytes)
+        ledger.note("other", self._name, key_bytes)
 
     def _columns(self) -> NDArray[np.int64]:
         """Which neurons the columns are: the place of the node and the flat index, [M, 2]."""
@@ -298,19 +341,13 @@ class _CaseSearch:
             return self._first_round()
         settings = self._settings
         size = self._task.batch or settings.chunk_rows * settings.batch_chunks // 2
-        columns, lower = self._pool.pop(size)
-        self._in_hand = lower
-        clause = columns["clause"]
-        np.subtract.at(self._domains, clause, 1)
-        block = self._block_of(columns)
-        found = Candidates(
-            torch.from_numpy(columns["found"].astype(np.int64)).to(self._device),
-            torch.from_numpy(columns["above"]).to(self._device),
-        )
-        part = self._split_all(block, found, torch.from_numpy(lower).to(self._device))
-        depth = columns["depth"].repeat(len(part.lower) // len(lower))
-        taken = self._taken(part, depth + 1)
-        self._in_hand = lower[:0]
+        parents = self._pool.pop(size)
+        self._in_hand = parents.priority
+        np.subtract.at(self._domains, parents.small["clause"], 1)
+        new = self._split_all(parents)
+        depth = parents.small["depth"].repeat(len(new.lower) // len(parents))
+        taken = self._taken(new, depth + 1)
+        self._in_hand = parents.priority[:0]
         return taken
 
     # ------------------------------------------------------------ the root
@@ -321,25 +358,31 @@ class _CaseSearch:
 
     def _first_round(self) -> Counterexample | None:
         result: list[_Part] = []
-        self._all.agreed(lambda: result.append(self._bound_root()))
+        agreed(self._task.ranks, lambda: result.append(self._bound_root()))
         (part,) = result
+        self._pool = SpreadPool(self._task.ranks, *self._kept(), **self._room())
+        new = self._told(part, part.block.which, np.zeros(1, np.int64), None)
+        self._root = new.lower.cpu().numpy().copy()
+        return self._taken(new, np.zeros(len(new.lower), np.int32))
+
+    def _kept(self) -> tuple[dict[str, Column], dict[str, Column]]:
+        """Columns of a domain: those that every rank holds, and those that one does."""
         neurons = len(self._neurons)
         many = min(self._settings.candidates, max(neurons, 1))
-        self._pool = DomainPool(
-            {
-                "clause": Column(np.int32),
-                "depth": Column(np.int32),
-                "state": Column(np.int8, (neurons,)),
-                "value": Column(np.float16, (neurons,)),
-                "weight": Column(np.float32, (self._aims.width,)),
-                "found": Column(np.int32, (many,)),
-                "above": Column(np.float32, (many,)),
-            },
-            limit_bytes=max(1 << 20, self._task.memory_bytes // 2 // ACTIVE_CASES),
-            folder=self._task.folder,
-        )
-        self._root = part.lower.cpu().numpy().copy()
-        return self._taken(part, np.zeros(len(part.lower), np.int32))
+        return {"clause": Column(np.int32), "depth": Column(np.int32)}, {
+            "state": Column(np.int8, (neurons,)),
+            "value": Column(np.float16, (neurons,)),
+            "weight": Column(np.float32, (self._aims.width,)),
+            "found": Column(np.int32, (many,)),
+            "above": Column(np.float32, (many,)),
+        }
+
+    def _room(self) -> _Room:
+        return {
+            "limit_bytes": max(1 << 20, self._task.memory_bytes // 2 // ACTIVE_CASES),
+            "folder": self._task.folder,
+            "device": self._device,
+        }
 
     def _bound_root(self) -> _Part:
         """Every clause by the best mixture of its constraints."""
@@ -370,65 +413,113 @@ class _CaseSearch:
 
     # ------------------------------------------------------------ domains
 
-    def _block_of(self, columns: dict[str, NDArray[np.generic]]) -> RowBlock:
-        def tensor(name: str) -> Tensor:
-            return torch.from_numpy(columns[name]).to(self._device)
+    def _brought(
+        self, parents: Taken, chunks: list[NDArray[np.int64]], dealt: NDArray[np.int64]
+    ) -> tuple[RowBlock, Candidates]:
+        """The rows of the chunks that are dealt to this rank, one chunk after the other."""
+        ranks = self._task.ranks
+        wanted = [np.arange(len(parents))] * ranks.size
+        if self._all.crew.apart:
+            wanted = [
+                np.concatenate([np.zeros(0, np.int64), *(chunks[k] for k in np.flatnonzero(dealt == rank))])
+                for rank in range(ranks.size)
+            ]
+        wide = parents.bring(wanted)
+        clause = parents.small["clause"][wanted[ranks.rank]]
 
-        return RowBlock(tensor("clause").long(), tensor("state"), tensor("value").float(), tensor("weight"))
+        def tensor(array: NDArray[np.generic]) -> Tensor:
+            return torch.from_numpy(array).to(self._device)
 
-    def _split_all(self, block: RowBlock, found: Candidates, lower: Tensor) -> _Part:
-        """Split domains and bound their children, chunk by chunk, over the ranks."""
-        step = max(1, self._settings.chunk_rows // 2)
-        levels = self._levels(found.column)
-        many = 2**levels
-        count = len(block) * many
-        width = sum(info.size for info in self._task.engine.network.inputs)
-        chunks = [slice(first, min(first + step, len(block))) for first in range(0, len(block), step)]
-        whole = _Part(
-            RowBlock(
-                block.which.repeat_interleave(many),
-                torch.zeros(count, len(self._neurons), dtype=torch.int8, device=self._device),
-                torch.zeros(count, len(self._neurons), device=self._device),
-                torch.zeros(count, self._aims.width, device=self._device),
-            ),
-            torch.zeros(count, dtype=torch.float64, device=self._device),
-            Candidates(
-                torch.zeros(count, found.column.shape[1], dtype=torch.int64, device=self._device),
-                torch.zeros(count, found.column.shape[1], device=self._device),
-            ),
-            torch.zeros(len(chunks), width, dtype=torch.float64, device=self._device),
+        block = RowBlock(
+            tensor(clause).long(),
+            tensor(wide["state"]),
+            tensor(wide["value"]).float(),
+            tensor(wide["weight"]),
         )
+        return block, Candidates(tensor(wide["found"]).long(), tensor(wide["above"]))
+
+    def _split_all(self, parents: Taken) -> _Children:
+        """Split domains and bound their children, chunk by chunk, over the ranks."""
+        crew, count = self._all.crew, len(parents)
+        step = max(1, self._settings.chunk_rows // 2)
+        chunks = [np.arange(first, min(first + step, count)) for first in range(0, count, step)]
+        dealt = crew.deal(len(chunks))
+        block, found = self._brought(parents, chunks, dealt)
+        lower = torch.from_numpy(parents.priority).to(self._device)
+        levels = self._levels(count, found.column)
+        parts: list[_Part] = []
 
         def work() -> None:
-            for number, chunk in enumerate(chunks):
-                if not self._all.mine(number):
+            first = 0
+            for number in crew.turns(dealt):
+                if number is None:
+                    self._split_for_others(levels)
                     continue
-                rows = torch.arange(chunk.start, chunk.stop, device=self._device)
-                part = self._split(block.of_rows(rows), found.of_rows(chunk), lower[chunk], levels)
-                to = slice(chunk.start * many, chunk.stop * many)
-                whole.block.states[to], whole.block.values[to] = part.block.states, part.block.values
-                whole.block.weights[to] = part.block.weights
-                whole.lower[to] = part.lower
-                whole.found.column[to], whole.found.above[to] = part.found.column, part.found.above
-                whole.points[number] = part.points[0]
+                rows = torch.arange(first, first + len(chunks[number]), device=self._device)
+                first += len(rows)
+                own = torch.from_numpy(chunks[number]).to(self._device)
+                parts.append(self._split(block.of_rows(rows), found.of_rows(rows), lower[own], levels))
 
-        self._all.agreed(work)
-        for tensor in (
-            whole.block.states,
-            whole.block.values,
-            whole.block.weights,
-            whole.lower,
-            whole.found.column,
-            whole.found.above,
-            whole.points,
-        ):
-            self._all.shared(tensor)
-        return whole
+        agreed(self._task.ranks, work)
+        clause = torch.from_numpy(parents.small["clause"]).to(self._device).long()
+        made = np.repeat(dealt, [len(chunk) * 2**levels for chunk in chunks]) if crew.apart else None
+        part = _joined(parts) if parts else self._no_part(found)
+        return self._told(part, clause.repeat_interleave(2**levels), dealt, made)
 
-    def _levels(self, found: Tensor) -> int:
-        """How many neurons are split at once, so that a first round fills a chunk."""
-        wanted = max(1, int(math.log2(max(2, self._settings.chunk_rows // 2 / max(1, len(found))))))
-        full = int((found >= 0).all(0).sum())
+    def _told(
+        self, part: _Part, which: Tensor, dealt: NDArray[np.int64], made: NDArray[np.int64] | None
+    ) -> _Children:
+        """What all ranks know of children of `which` clauses, from what each has: one sum of what each fills in.
+
+        Where every rank has everything, rank 0 tells: processors may differ in a last bit, and must not in a decision.
+
+        Args:
+            dealt: the ranks of the chunks, of which `part` has one point each.
+            made: the ranks of children; None: every rank has all of them.
+        """
+        rank, device, count = self._task.ranks.rank, self._device, len(which)
+        bounds = torch.zeros(2, count, dtype=torch.float64, device=device)
+        points = torch.zeros(
+            min(len(dealt), JUDGED), part.points.shape[1], dtype=torch.float64, device=device
+        )
+        if made is not None or rank == 0:
+            mine = slice(None) if made is None else torch.from_numpy(np.flatnonzero(made == rank)).to(device)
+            bounds[0, mine] = part.lower
+            bounds[1, mine] = (part.found.column[:, 0] < 0).double()
+            chunks = np.arange(len(dealt)) if made is None else np.flatnonzero(dealt == rank)
+            for place, chunk in enumerate(chunks[chunks < len(points)].tolist()):
+                points[chunk] = part.points[place]
+        told = self._task.ranks.sum_all(torch.cat([bounds.flatten(), points.flatten()]))
+        lower, leaf = told[: 2 * count].reshape(2, count)
+        seen = told[2 * count :].reshape(points.shape)
+        return _Children(which, lower, leaf > 0, seen, made, part.block, part.found)
+
+    def _no_part(self, found: Candidates) -> _Part:
+        """Of a rank that no chunk was dealt to."""
+        none = torch.zeros(0, dtype=torch.int64, device=self._device)
+        width = sum(info.size for info in self._task.engine.network.inputs)
+        return _Part(
+            self._unsplit(none, torch.zeros(0, self._aims.width, device=self._device)),
+            torch.zeros(0, dtype=torch.float64, device=self._device),
+            found.of_rows(none),
+            torch.zeros(0, width, dtype=torch.float64, device=self._device),
+        )
+
+    def _split_for_others(self, levels: int) -> None:
+        """Take part in the passes of other ranks' chunks, with the whole box, whose bounds nobody asked for."""
+        which, weights = self._aims.alone()
+        column = torch.arange(min(self._settings.candidates, len(self._neurons)), device=self._device)[None]
+        found = Candidates(column, torch.zeros(column.shape, device=self._device))
+        lower = torch.full((1,), -torch.inf, dtype=torch.float64, device=self._device)
+        self._split(self._unsplit(which[:1], weights[:1]), found, lower, levels)
+
+    def _levels(self, count: int, column: Tensor) -> int:
+        """How many neurons `count` domains are split at at once, so that a first round fills a chunk; `column` is of
+        those that this rank bounds."""
+        wanted = int(math.log2(max(2, self._settings.chunk_rows // 2 / max(1, count))))
+        if wanted == 1:
+            return 1
+        full = self._task.ranks.least(int((column >= 0).all(0).sum()))
         return max(1, min(wanted, full))
 
     def _split(self, block: RowBlock, found: Candidates, lower: Tensor, levels: int) -> _Part:
@@ -437,7 +528,9 @@ class _CaseSearch:
         for level in range(levels):
             column, above = (one[:, level].repeat_interleave(2**level) for one in (order.column, order.above))
             block = children(self._neurons, block, column, above)
-        better = self._search.search(block, self._settings.domain)
+        one = block.of_rows(torch.zeros(1, dtype=torch.int64, device=self._device))
+        with self._all.crew.passes(lambda: self._search.search(one, IDLE)):
+            better = self._search.search(block, self._settings.domain)
         return self._known(better, lower.repeat_interleave(2**levels))
 
     def _known(self, block: RowBlock, parent: Tensor) -> _Part:
@@ -463,40 +556,42 @@ class _CaseSearch:
                 parts.append((lower + upper) / 2)
         return torch.cat(parts)
 
-    def _taken(self, part: _Part, depth: NDArray[np.int32]) -> Counterexample | None:
+    def _taken(self, new: _Children, depth: NDArray[np.int32]) -> Counterexample | None:
         """Put what is left open into the pool."""
         assert self._pool is not None
         progress = self._all._progress
-        progress.done += len(part.lower)
+        progress.done += len(new.lower)
         progress.depth = max(progress.depth, int(depth.max(initial=0)))
-        left = ~(part.lower > 0)
-        leaves = left & (part.found.column[:, 0] < 0)
+        left = ~(new.lower > 0)
+        leaves = left & new.leaf
         if bool(leaves.any()):
-            at = leaves.nonzero().flatten()
-            counterexample = self._at_leaves(part.block.of_rows(at), part.lower[at])
+            counterexample = self._at_leaves(new, leaves)
             if counterexample is not None:
                 return counterexample
             left &= ~leaves
         index = left.nonzero().flatten()
-        block = part.block.of_rows(index)
-        clause = block.which.cpu().numpy().astype(np.int32)
+        clause = new.which[index].cpu().numpy().astype(np.int32)
         np.add.at(self._domains, clause, 1)
+        kept = left.cpu().numpy()
+        here = torch.from_numpy(np.flatnonzero(kept[new.has(self._task.ranks.rank)])).to(self._device)
+        block, found = new.block.of_rows(here), new.found.of_rows(here)
         self._pool.push(
+            {"clause": clause, "depth": depth[kept].astype(np.int32)},
+            new.lower[index].cpu().numpy(),
             {
-                "clause": clause,
-                "depth": depth[left.cpu().numpy()].astype(np.int32),
                 "state": block.states.cpu().numpy(),
                 "value": block.values.clamp(max=LARGEST_STORED).half().cpu().numpy(),
                 "weight": block.weights.cpu().numpy(),
-                "found": part.found.column[index].cpu().numpy().astype(np.int32),
-                "above": part.found.above[index].cpu().numpy(),
+                "found": found.column.cpu().numpy().astype(np.int32),
+                "above": found.above.cpu().numpy(),
             },
-            part.lower[index].cpu().numpy(),
+            None if new.made is None else new.made[kept],
         )
+        self._note(self._pool.payload_bytes, self._pool.key_bytes)
         for number, key in enumerate(self._keys):
             if not self._domains[number] and not self._lost[number]:
                 progress.proven.add(key)
-        return self._judged(part.points) if bool(left.any()) else None
+        return self._judged(new.points) if bool(left.any()) else None
 
     def _judged(self, points: Tensor) -> Counterexample | None:
         found: Counterexample | None = None
@@ -504,23 +599,57 @@ class _CaseSearch:
             found = self._task.judge(self._number, points[:JUDGED].cpu().numpy())
         return self._task.ranks.of_rank_0(found)
 
-    def _at_leaves(self, block: RowBlock, lower: Tensor) -> Counterexample | None:
+    def _at_leaves(self, new: _Children, leaves: Tensor) -> Counterexample | None:
         """Domains whose neurons are all held: their network is linear, and a linear program decides."""
-        result: list[tuple[Tensor, list[NDArray[np.float64]]]] = []
-        self._all.agreed(lambda: result.append(self._leaves(block, lower)))
-        ((lower, points),) = result
-        left = (~(lower > 0)).nonzero().flatten().tolist()
-        for row in left:
-            clause = int(block.which[row])
+        ranks, crew = self._task.ranks, self._all.crew
+        at = leaves.nonzero().flatten()
+        has = new.has(ranks.rank)
+        mine = torch.from_numpy(np.flatnonzero(has[at.cpu().numpy()])).to(self._device)
+        here = torch.from_numpy(np.flatnonzero(leaves.cpu().numpy()[has])).to(self._device)
+        block = new.block.of_rows(here)
+        if crew.in_step:  # the passes of a leaf are made by all ranks together
+            block = self._on_all_ranks(block, mine, new.which[at])
+            mine = torch.arange(len(at), device=self._device)
+        told = torch.zeros(
+            len(at), 2 + sum(info.size for info in self._task.engine.network.inputs), dtype=torch.float64
+        ).to(self._device)
+
+        def work() -> None:
+            lower, points = self._leaves(block, new.lower[at[mine]])
+            for row, bound, point in zip(mine.tolist(), lower, points, strict=True):
+                told[row, 0] = bound
+                if point is not None:
+                    told[row, 1] = 1.0
+                    told[row, 2:] = torch.from_numpy(point)
+
+        agreed(ranks, work)
+        if ranks.rank and (crew.in_step or not crew.apart):
+            told.zero_()  # rank 0 tells what all have
+        ranks.sum_all(told)
+        for row in (~(told[:, 0] > 0)).nonzero().flatten().tolist():
+            clause = int(new.which[at[row]])
             self._lost[clause] = True
             self.stuck.append(
                 f"clause {self._clauses[clause]} of case {self._number} cannot be excluded where the sides of all its "
-                f"{len(self._neurons)} neurons are chosen: the margin there is {float(lower[row]):.3g}"
+                f"{len(self._neurons)} neurons are chosen: the margin there is {float(told[row, 0]):.3g}"
             )
-        return self._judged(torch.from_numpy(np.stack(points))) if points else None
+        points = told[told[:, 1] > 0, 2:]
+        return self._judged(points) if len(points) else None
 
-    def _leaves(self, block: RowBlock, lower: Tensor) -> tuple[Tensor, list[NDArray[np.float64]]]:
-        found, points = lower.clone(), []
+    def _on_all_ranks(self, block: RowBlock, at: Tensor, which: Tensor) -> RowBlock:
+        """Rows of clauses `which` on every rank, of which each brings some, `at` their places."""
+
+        def all_of(part: Tensor) -> Tensor:
+            whole = part.new_zeros(len(which), part.shape[1])
+            whole[at] = part
+            return self._task.ranks.sum_all(whole)
+
+        return RowBlock(which, all_of(block.states), all_of(block.values), all_of(block.weights))
+
+    def _leaves(self, block: RowBlock, lower: Tensor) -> tuple[Tensor, list[NDArray[np.float64] | None]]:
+        """Bounds of leaves, and for each the point where its bound is reached, unless it is proven."""
+        found = lower.clone()
+        points: list[NDArray[np.float64] | None] = [None] * len(block)
         for row in range(len(block)):
             self._all.check()
             one = block.of_rows(torch.tensor([row], device=self._device))
@@ -528,7 +657,7 @@ class _CaseSearch:
             if answer is not None:
                 found[row] = torch.fmax(found[row], self._search.prove(answer.block).lower[0])
                 if not float(found[row]) > 0:
-                    points.append(answer.point)
+                    points[row] = answer.point
             else:
                 better = self._search.search(one, self._settings.leaf)
                 found[row] = torch.fmax(found[row], self._search.prove(better).lower[0])

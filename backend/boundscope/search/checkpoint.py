@@ -17,8 +17,9 @@ import struct
 import time
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
@@ -30,6 +31,7 @@ from numpy.typing import NDArray
 from boundscope.errors import CheckpointError
 from boundscope.protocol import EpsilonBall, FileRef, VerifyJob
 from boundscope.search.pool import DomainPool
+from boundscope.search.spread import SpreadPool
 
 FORMAT = "boundscope-checkpoint"
 VERSION = 1
@@ -76,7 +78,7 @@ class SearchState:
     elapsed_s: float = 0.0
     points: dict[tuple[int, int], NDArray[Any]] = field(default_factory=dict)
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
-    pools: dict[str, DomainPool] = field(default_factory=dict)
+    pools: dict[str, DomainPool | SpreadPool] = field(default_factory=dict)
 
 
 class _Head(msgspec.Struct, frozen=True):
@@ -154,15 +156,18 @@ class Checkpoint:
 
     # ------------------------------------------------------------ saving
 
-    def save(self, state: SearchState) -> None:
-        """Replace what is there; where that fails, what is there stays valid, and the search can go on."""
+    def save(self, state: SearchState, ask: Callable[[str, int], None] | None = None) -> None:
+        """Replace what is there; where that fails, what is there stays valid, and the search can go on.
+
+        `ask(pool, rank)` makes another rank send its next domains, where pools lie on several.
+        """
         if not self._writes:
             raise ValueError("this process only loads")
         self._acquire()
         start = time.monotonic()
         interval_s = INTERVAL_AFTER_FAILURE_S
         try:
-            needed = self._write(state)
+            needed = self._write(state, ask or _nobody)
             self.cost_s = time.monotonic() - start
             interval_s = max(LEAST_INTERVAL_S, self.cost_s / SHARE)
         except OSError as error:
@@ -179,7 +184,7 @@ class Checkpoint:
     def _temporary(self) -> Path:
         return self.path.with_name(f".{self.path.name}.new")
 
-    def _write(self, state: SearchState) -> set[str]:
+    def _write(self, state: SearchState, ask: Callable[[str, int], None]) -> set[str]:
         """Names of the files in the folder of domains that the new checkpoint needs."""
         head = _Head(FORMAT, VERSION, self.job)
         contents = _Contents(
@@ -201,9 +206,12 @@ class Checkpoint:
                     for at, array in enumerate(arrays.values()):
                         with _member(archive, f"{kind}-{at}.npy") as member:
                             np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
-                for at, pool in enumerate(state.pools.values()):
+                for at, (name, pool) in enumerate(state.pools.items()):
                     with _member(archive, f"pool-{at}") as member:
-                        needed |= pool.save(member, self.domains_path)
+                        if isinstance(pool, SpreadPool):
+                            needed |= pool.save(member, self.domains_path, partial(ask, name))
+                        else:
+                            needed |= pool.save(member, self.domains_path)
             file.flush()
             os.fsync(file.fileno())
         if needed:
@@ -246,7 +254,7 @@ class Checkpoint:
                 raise CheckpointError(
                     f"{self.path} is not a checkpoint of `boundscope verify`; choose another file for it"
                 )
-            pools: dict[str, DomainPool] = {}
+            pools: dict[str, DomainPool | SpreadPool] = {}
             try:
                 return self._read(file, pools, limit_bytes, folder)
             except BaseException as error:
@@ -259,7 +267,11 @@ class Checkpoint:
                 raise
 
     def _read(
-        self, file: IO[bytes], pools: dict[str, DomainPool], limit_bytes: int | None, folder: Path | None
+        self,
+        file: IO[bytes],
+        pools: dict[str, DomainPool | SpreadPool],
+        limit_bytes: int | None,
+        folder: Path | None,
     ) -> SearchState:
         with zipfile.ZipFile(file) as archive:
             self._check(archive)
@@ -359,6 +371,10 @@ class Checkpoint:
                 self._lock = descriptor
             else:  # whoever had it removed it meanwhile
                 os.close(descriptor)
+
+
+def _nobody(pool: str, rank: int) -> None:
+    raise ValueError(f"rank {rank} has domains of {pool!r}, and is not asked for them")
 
 
 def _is_at(path: Path, descriptor: int) -> bool:

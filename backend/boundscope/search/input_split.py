@@ -203,7 +203,7 @@ class InputSplit:
             try:
                 return self._bound_at_once(group, rows)
             except OutOfMemoryError:
-                if not group.take_less():
+                if self._task.force_synchronous or not group.take_less():
                     raise
             gc.collect()  # what the failed attempt's frames hold
 
@@ -316,7 +316,9 @@ class _Group:
         elements = max(1, layout.elements)
         self.least_batch = max(2, min(LEAST_BATCH, LEAST_BATCH_ELEMENTS // elements))
         part_bytes = 8 * PART_TENSORS * elements
-        fitting = min(task.memory_bytes // (2 * part_bytes), BATCH_ELEMENTS // elements)
+        fitting = BATCH_ELEMENTS // elements
+        if not task.force_synchronous:
+            fitting = min(fitting, task.memory_bytes // (2 * part_bytes))
         most = max(2, min(LARGEST_BATCH, fitting))
         self.batch = most if task.batch is None else max(2, task.batch)
 
@@ -362,6 +364,7 @@ class _Group:
         saved = state.pools[self.name]
         if np.array_equal(state.arrays[f"{self.name} hidden"], layout.kept_elements):
             self._pool.close()
+            assert isinstance(saved, DomainPool)
             self._pool = saved
             return
         # The root's bounds are others by now: what parts know of hidden elements does not fit.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Literal
@@ -36,6 +36,7 @@ from boundscope.search.pool_memory import LEAST_CAPACITY, Column, RowStore
 from boundscope.search.pool_order import Floats, Keys, Numbers, TurnQueue
 
 SEGMENT_BYTES = 32 << 20
+GROWTH = 1.25  # of the room for rows, where there is not enough
 FETCH_BYTES = 256 << 10  # read back at a time at least
 __all__ = ["Column", "DomainPool"]
 
@@ -96,6 +97,19 @@ class DomainPool:
         """Bytes held in memory."""
         return self._rows.nbytes + self._queue.nbytes
 
+    def bytes_of(self, names: Iterable[str]) -> int:
+        """Bytes held in memory by these columns."""
+        return sum(self._rows[name].nbytes for name in names)
+
+    @property
+    def next_number(self) -> int:
+        """The age of the next domain that is pushed: the older, the smaller."""
+        return self._number
+
+    @next_number.setter
+    def next_number(self, number: int) -> None:
+        self._number = number
+
     @property
     def disk_bytes(self) -> int:
         return sum(segment.nbytes for segment in self._segments)
@@ -112,8 +126,11 @@ class DomainPool:
 
     # ------------------------------------------------------------ in
 
-    def push(self, batch: Mapping[str, ArrayLike], priority: ArrayLike) -> None:
-        """Add domains: of each column [D, *shape], and their priorities [D].
+    def push(
+        self, batch: Mapping[str, ArrayLike], priority: ArrayLike, number: Numbers | None = None
+    ) -> None:
+        """Add domains: of each column [D, *shape], and their priorities [D]; `number` [D] where their ages are settled
+        elsewhere (order "best"), which must differ from those of all others.
 
         Raises:
             BoundError: a priority is NaN.
@@ -129,9 +146,9 @@ class DomainPool:
             rows = {name: array[first] for name, array in rows.items()}
             rows[PRIORITY] = priorities[first]
             urgency = np.full(len(priorities), -float(self._pushes))
-        numbers = np.arange(self._number, self._number + len(priorities))
+        numbers = np.arange(self._number, self._number + len(priorities)) if number is None else number
         self._insert(rows, urgency, numbers)
-        self._number += len(priorities)
+        self._number = max(self._number, int(numbers.max()) + 1)
         self._pushes += 1
 
     def _checked(self, batch: Mapping[str, ArrayLike], priority: Floats) -> Rows:
@@ -185,7 +202,9 @@ class DomainPool:
         if len(self._queue) + count > most:
             self._evict(min(most // 2, most - count))
         if self._rows.free_count < count:
-            self._rows.grow(min(most, max(2 * self._rows.capacity, len(self._queue) + count, LEAST_CAPACITY)))
+            self._rows.grow(
+                min(most, max(int(GROWTH * self._rows.capacity), len(self._queue) + count, LEAST_CAPACITY))
+            )
 
     def _deepen(self, needed: int) -> None:
         """Give growing columns more rows, packing all domains closely together."""
@@ -315,8 +334,7 @@ class DomainPool:
     def drop(self, keep: Callable[[Mapping[str, NDArray[Any]], Floats], Mask]) -> int:
         """Drop the domains that `keep(columns, priority)`, asked of some at a time, does not mark; how many went."""
         before = len(self)
-        keys = self._queue.all_sorted()
-        step = max(1, pool_disk.SLICE_BYTES // self._rows.row_bytes(self._rows.depth))
+        keys, step = self._queue.all_sorted(), self._block_rows()
         marks = [
             self._asked(keep, self._rows.copies(part.slot), part.urgency)
             for part in (keys[begin : begin + step] for begin in range(0, len(keys), step))
@@ -362,6 +380,29 @@ class DomainPool:
 
     # ------------------------------------------------------------ saving
 
+    def block_sizes(self) -> list[int]:
+        """How many rows each of `blocks` will have."""
+        step = self._block_rows()
+        parts = [len(self._queue), *(len(segment) for segment in self._segments)]
+        return [min(step, size - begin) for size in parts for begin in range(0, size, step)]
+
+    def _block_rows(self) -> int:
+        return max(1, pool_disk.SLICE_BYTES // self._rows.row_bytes(self._rows.depth))
+
+    def blocks(self) -> Iterator[Rows]:
+        """All that waits, some rows at a time, with the keys of their turn; the pool stays as it is meanwhile.
+
+        Raises:
+            BoundscopeError: a file is gone or unreadable.
+        """
+        keys, step = self._queue.all_sorted(), self._block_rows()
+        for begin in range(0, len(keys), step):
+            part = keys[begin : begin + step]
+            yield {URGENCY: part.urgency, NUMBER: part.number, **self._rows.copies(part.slot)}
+        for segment in self._segments:
+            for begin in range(0, len(segment), step):
+                yield segment.read(begin, min(begin + step, len(segment)))
+
     def save(self, file: IO[bytes], beside: Path) -> frozenset[str]:
         """Write the pool to a binary file; runs on disk are linked into the folder `beside` (made where it is needed),
         not copied. Gives their names there, which the saved pool needs.
@@ -370,7 +411,7 @@ class DomainPool:
             OSError: the disk is full or failing.
         """
         keys = self._queue.all_sorted()
-        step = max(1, pool_disk.SLICE_BYTES // self._rows.row_bytes(self._rows.depth))
+        step = self._block_rows()
         parts = [keys[begin : begin + step] for begin in range(0, len(keys), step)]
         depths = [self._rows.depth_of(part.slot) for part in parts]
         image = _Image(
@@ -480,6 +521,29 @@ class DomainPool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def write_pool(
+    file: IO[bytes], like: DomainPool, sizes: Sequence[int], number: int, blocks: Iterable[Rows]
+) -> None:
+    """Write rows as a pool with the columns of `like`, none of which grows, that has everything in memory.
+
+    Args:
+        sizes: how many rows each of `blocks` has; `number` is of the next domain.
+    """
+    image = _Image(
+        order=like.order,
+        columns={n: (np.dtype(c.dtype).str, c.shape, c.grows, c.fill) for n, c in like.columns.items()},
+        number=number,
+        pushes=0,
+        blocks=tuple((size, 0) for size in sizes),
+        segments=(),
+    )
+    head = msgspec.msgpack.encode(image)
+    file.write(len(head).to_bytes(8, "little") + head)
+    for rows in blocks:
+        for name in (URGENCY, NUMBER, *like.columns):
+            file.write(np.ascontiguousarray(rows[name]).tobytes())
 
 
 def _link(source: Path, target: Path) -> None:

@@ -50,6 +50,7 @@ class SearchTask:
         batch: domains bounded together; None: as many as the budget allows.
         memory_bytes: what pools and batches of this rank may hold together; what does not fit goes to `folder`.
         folder: where a pool may write; None: a temporary one.
+        force_synchronous: rounds and chunks are of sizes of the task's alone, whatever the ranks and their memory.
     """
 
     engine: BoundEngine
@@ -64,6 +65,7 @@ class SearchTask:
     memory_bytes: int = 1 << 30
     folder: Path | None = None
     seed: int = 0
+    force_synchronous: bool = False
 
 
 @dataclass(frozen=True)

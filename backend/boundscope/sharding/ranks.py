@@ -54,6 +54,29 @@ class RankGroup:
             dist.all_reduce(part)
         return part
 
+    def sum_all(self, part: Tensor) -> Tensor:
+        """`sum_parts` whether or not every rank carries all rows."""
+        if self.size > 1:
+            dist.all_reduce(part)
+        return part
+
+    def exchange(self, values: Tensor, sent: list[int], received: list[int]) -> Tensor:
+        """Rows to other ranks, from other ranks: of `values` [n, …], `sent` of them for each rank, in the order of
+        ranks; and `received` of them from each. All call together, and know how many come."""
+        if self.size == 1:
+            return values
+        came = values.new_empty(sum(received), *values.shape[1:])
+        dist.all_to_all_single(came, values.contiguous(), received, sent)
+        return came
+
+    def to_rank_0(self, source: int, values: Tensor) -> Tensor:
+        """The values of rank `source` on rank 0, which brings a tensor of that size; these two ranks call together."""
+        if self.rank == source:
+            dist.send(values, dst=0)
+        else:
+            dist.recv(values, src=source)
+        return values
+
     def agree(self, error: BoundscopeError | None, *, final: bool = False) -> None:
         """Raise on every rank what any of them brings (of several, the lowest rank's); all must call together.
 
@@ -129,15 +152,15 @@ class RankGroup:
         dist.broadcast_object_list(values, src=0)
         return values[0]
 
-    def least(self, value: int) -> int:
+    def least(self, value: int, error: BoundscopeError | None = None) -> int:
         """The least of all ranks' values.
 
         Raises:
-            BoundscopeError: what another rank has brought to `agree` instead of coming here.
+            BoundscopeError: `error`, or what another rank has brought here, or to `agree` instead of coming here.
         """
+        self.agree(error)
         if self.size == 1:
             return value
-        self.agree(None)
         every = torch.tensor([value])
         dist.all_reduce(every, op=dist.ReduceOp.MIN)
         return int(every)

@@ -11,12 +11,14 @@ from boundscope.errors import BoundscopeError, CheckpointError
 from boundscope.monitor import Monitor
 from boundscope.protocol import Verdict, VerifyJob
 from boundscope.search.checkpoint import Checkpoint, SearchState, fingerprint
+from boundscope.search.spread import SpreadPool
 from boundscope.worker.files import JobFiles
 
 if TYPE_CHECKING:
     from boundscope.sharding.ranks import RankGroup
 
 NEAR_S, LAST_EVERY_S = 2.0, 0.2
+DONE = ("", -1)  # no rank is asked for more
 QUICK_S = 0.5  # a save that is no longer than this may be made after the time is up
 
 
@@ -74,7 +76,10 @@ class JobCheckpoint:
         checkpoint = self._checkpoint
         if checkpoint is None:
             return
-        if checkpoint.due() or self._near_the_end(checkpoint) or self._last_chance(checkpoint):
+        due = False
+        if self._ranks.rank == 0:
+            due = checkpoint.due() or self._near_the_end(checkpoint) or self._last_chance(checkpoint)
+        if self._ranks.of_rank_0(due):
             self.save(state)
             self._saved_s = self._monitor.now_s
 
@@ -94,21 +99,32 @@ class JobCheckpoint:
         self._ready_for = deadline
         return True
 
-    def save_last(self, state: Callable[[], SearchState]) -> None:
-        """Save at the end of the time or at the wish to stop, where that is quick: neither waits for the disk."""
-        if self._checkpoint is not None and self._checkpoint.cost_s <= QUICK_S:
-            self.save(state)
-
     def save(self, state: Callable[[], SearchState]) -> None:
-        """Save now, however long it takes; `state` is asked on rank 0 alone."""
-        if self._checkpoint is None or self._ranks.rank:
+        """Save now, however long it takes; all ranks together, for domains lie on all of them."""
+        if self._checkpoint is None:
+            return
+        found = state()
+        spread = {name: pool for name, pool in found.pools.items() if isinstance(pool, SpreadPool)}
+        for pool in spread.values():
+            pool.begin_save()
+        if self._ranks.rank:
+            while (wish := self._ranks.of_rank_0(DONE)) != DONE:
+                name, rank = wish
+                if rank == self._ranks.rank:
+                    spread[name].send()
             return
         try:
-            self._checkpoint.save(state())
+            self._checkpoint.save(found, lambda name, rank: self._tell((name, rank)))
         except CheckpointError as error:
             if str(error) != self._told:
                 self._monitor.log(str(error), "warning")
             self._told = str(error)
+        # Whatever else is raised here ends the search, on the other ranks where they wait for the next wish.
+        self._tell(DONE)
+
+    def _tell(self, wish: tuple[str, int]) -> None:
+        """Which rank should send the next block of which pool."""
+        self._ranks.of_rank_0(wish)
 
     def settle(self, verdict: Verdict | None) -> None:
         """The job is over: a checkpoint stays where it gave no final answer (None: no answer at all)."""

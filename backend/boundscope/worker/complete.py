@@ -97,6 +97,7 @@ class CompleteSearch:
             memory_bytes=self._pool_bytes(),
             folder=checkpoint.folder,
             seed=self._job.seed,
+            force_synchronous=self._job.force_synchronous,
         )
         searches = [
             self._named(number, checkpoint, state if number == first else None)
@@ -104,7 +105,7 @@ class CompleteSearch:
         ]
         # Boxes of few inputs are split to the end; activations follow where that is stuck.
         share = 1.0
-        if self.order[first] is Branching.ACTIVATION:
+        if self.order[first] is Branching.ACTIVATION and not self._job.force_synchronous:
             share = share_of_first(self._property.cases)
         try:
             outcome = run_searches(task, searches, share)

@@ -83,7 +83,7 @@ def _name_parts(run: Run) -> dict[str, str]:
         return {
             "network": job.network.name,
             "property": property_text(job.property),
-            "how": job.method.value,
+            "how": job.method.label,
             "engine": job.engine.value,
             "sharding": "no sharding" if job.sharding is Sharding.NONE else job.sharding.value,
             "ranks": counted(job.ranks, "rank"),
@@ -107,7 +107,7 @@ def _name_parts(run: Run) -> dict[str, str]:
             "ranks": counted(job.ranks, "rank"),
         }
     if isinstance(job, InstancesJob):
-        return {"how": job.verify.method.value, "ranks": counted(job.ranks, "rank"), "name": job.name}
+        return {"how": job.verify.method.label, "ranks": counted(job.ranks, "rank"), "name": job.name}
     return {"how": run.info.kind}
 
 

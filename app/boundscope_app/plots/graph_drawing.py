@@ -302,7 +302,7 @@ class RampBar:
         painter.setFont(self.style.font())
         painter.setPen(QColor(theme.text))
         colored = any(cell.share is not None for cell in self.scene.cells)
-        unit = self.scene.ramp.unit if colored else f"No node has a value of: {self.scene.ramp.unit}"
+        unit = self.scene.ramp.unit if colored else f"No node has a value: {self.scene.ramp.unit}"
         unit = self._metrics.elidedText(unit, Qt.TextElideMode.ElideRight, self.width)
         left = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignVCenter
         painter.drawText(QRectF(0, 0, self.width, 1.2 * line), left, unit)

@@ -107,9 +107,14 @@ class HeatmapDrawing:
     def rows_px(self) -> float:
         return len(self.heat.rows) * self.row_px
 
+    def room_px(self, height: float) -> float:
+        """What a widget of this height has for rows: whole ones, so that none is cut where they scroll."""
+        room = max(float(self.row_px), height - self.head_px - self.foot_px)
+        return min(self.rows_px, room // self.row_px * self.row_px)
+
     def place_at(self, x: float, y: float, scrolled: float, height: float) -> Place | None:
         """What is under a point of a widget of this height that shows rows from `scrolled` on."""
-        if not self.head_px <= y < height - self.foot_px:
+        if not self.head_px <= y < self.head_px + self.room_px(height):
             return None
         row = int((y - self.head_px + scrolled) // self.row_px)
         if not 0 <= row < len(self.heat.rows):
@@ -123,16 +128,15 @@ class HeatmapDrawing:
         """Everything, in (0, 0, width, height): rows from `scrolled` on, the current one framed."""
         painter.setFont(self.style.font())
         painter.save()
-        area = QRectF(0, self.head_px, self.width, max(0.0, height - self.head_px - self.foot_px))
+        area = QRectF(0, self.head_px, self.width, self.room_px(height))
         painter.setClipRect(area, Qt.ClipOperation.IntersectClip)
         for index, row in enumerate(self.heat.rows):
             top = self.head_px + index * self.row_px - scrolled
-            if top + self.row_px >= area.top() and top <= area.bottom():
+            if top + self.row_px > area.top() and top < area.bottom():
                 self._draw_row(painter, row, top, index == current)
         painter.restore()
         self._draw_head(painter)
-        bottom = min(height, self.head_px + self.rows_px + self.foot_px)
-        self._draw_bar(painter, bottom - self.foot_px)
+        self._draw_bar(painter, area.bottom())
 
     def _draw_head(self, painter: QPainter) -> None:
         theme, high = self.style.theme, self.line + 3

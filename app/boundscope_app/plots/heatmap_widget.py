@@ -14,9 +14,11 @@ MARGIN_PX = 8
 
 
 class HeatmapWidget(QAbstractScrollArea):
-    """`picked` gives the row that somebody chose, `hovered` the Place under the pointer or None."""
+    """`picked` gives the row that somebody chose, `hovered` the Place under the pointer or None; `opened` the row that
+    somebody wants to see inside, by a double click or Enter."""
 
     picked = Signal(int)
+    opened = Signal(int)
     hovered = Signal(object)
 
     def __init__(self, style: Style, parent: QWidget | None = None) -> None:
@@ -67,17 +69,22 @@ class HeatmapWidget(QAbstractScrollArea):
     def _lay_out(self) -> None:
         self._drawing = None
         drawing = self.drawing
-        page = max(1, round(self.viewport().height() - drawing.head_px - drawing.foot_px - 2 * MARGIN_PX))
+        page = max(1, round(drawing.room_px(self.viewport().height() - 2 * MARGIN_PX)))
         bar = self.verticalScrollBar()
         bar.setPageStep(page)
         bar.setSingleStep(round(drawing.row_px))
         bar.setRange(0, max(0, round(drawing.rows_px) - page))
         self.viewport().update()
 
+    def _scrolled(self) -> int:
+        """How far the rows are scrolled, by whole ones."""
+        row_px = self.drawing.row_px
+        return round(round(self.verticalScrollBar().value() / row_px) * row_px)
+
     def row_center(self, row: int) -> tuple[int, int]:
         """Where the first cell of a row is in the viewport, in pixels."""
         drawing = self.drawing
-        y = drawing.head_px + (row + 0.5) * drawing.row_px - self.verticalScrollBar().value()
+        y = drawing.head_px + (row + 0.5) * drawing.row_px - self._scrolled()
         return round(MARGIN_PX + drawing.name_px + drawing.cell_px / 2), round(MARGIN_PX + y)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -93,7 +100,7 @@ class HeatmapWidget(QAbstractScrollArea):
         painter.fillRect(self.viewport().rect(), QColor(self._style.theme.base))
         painter.translate(MARGIN_PX, MARGIN_PX)
         height = self.viewport().height() - 2 * MARGIN_PX
-        self.drawing.draw(painter, height, self.verticalScrollBar().value(), self.current)
+        self.drawing.draw(painter, height, self._scrolled(), self.current)
         if self.hasFocus():
             painter.resetTransform()
             painter.setPen(QColor(self._style.theme.accent))
@@ -106,7 +113,7 @@ class HeatmapWidget(QAbstractScrollArea):
     def _place(self, event: QMouseEvent) -> Place | None:
         at = event.position()
         height = self.viewport().height() - 2 * MARGIN_PX
-        scrolled = self.verticalScrollBar().value()
+        scrolled = self._scrolled()
         return self.drawing.place_at(at.x() - MARGIN_PX, at.y() - MARGIN_PX, scrolled, height)
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
@@ -117,12 +124,20 @@ class HeatmapWidget(QAbstractScrollArea):
         if place is not None and event.button() is Qt.MouseButton.LeftButton:
             self.picked.emit(place.row)
 
+    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
+        place = self._place(event)
+        if place is not None and event.button() is Qt.MouseButton.LeftButton:
+            self.opened.emit(place.row)
+
     def viewportEvent(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.Leave:
             self.hovered.emit(None)
         return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current >= 0:
+            self.opened.emit(self.current)
+            return
         step = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}.get(Qt.Key(event.key()))
         if step is None or not self.heat.rows:
             super().keyPressEvent(event)

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from boundscope_app.plots.scale import LinearScale, Tick, common_exponent, tick_label
+from boundscope_app.plots.scale import LinearScale, Tick, decade_labels
 
 LOG_FROM = 30.0  # values that lie further apart than by this factor are shown by decades
 MOST_DECADES = 12
@@ -40,13 +40,9 @@ class Ramp:
         span = round(math.log10(self.high / self.low))
         strides = [each for each in range(1, span) if span / each <= TICKS]
         stride = next((each for each in strides if span % each == 0), strides[0] if strides else span)
-        decades = ((place, self.low * 10.0**place) for place in range(0, span + 1, stride))
-        return [Tick(place / span, decade_label(value)) for place, value in decades]
-
-
-def decade_label(value: float) -> str:
-    """A power of ten as it is written beside an axis."""
-    return tick_label(value, value, common_exponent(value))
+        places = range(0, span + 1, stride)
+        labels = decade_labels([self.low * 10.0**place for place in places])
+        return [Tick(place / span, label) for place, label in zip(places, labels, strict=True)]
 
 
 def ramp_for(values: Iterable[float], unit: str) -> Ramp:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -85,16 +86,14 @@ class SignedLogScale:
         if len(labelled) < 2:
             values = LinearScale().ticks(self.back(low), self.back(high), most)
             return [Tick(float(self.to(np.array([tick.place]))[0]), tick.label) for tick in values]
-        result = [Tick(float(p), self._label(p) if p in labelled else "") for p in places]
+        labels = decade_labels([self.back(float(p)) for p in labelled])
+        named = dict(zip(labelled, labels, strict=True))
+        result = [Tick(float(p), named.get(p, "")) for p in places]
         if stride == 1 and len(places) <= 12:
             decades = [p for p in range(places[0] - 1, places[-1] + 2) if p]
             minors = [math.copysign(abs(p) + math.log10(k), p) for p in decades for k in range(2, 10)]
             result += [Tick(minor, "") for minor in minors if low <= minor <= high]
         return result
-
-    def _label(self, place: int) -> str:
-        value = self.back(float(place))
-        return tick_label(value, abs(value), common_exponent(abs(value)))
 
 
 def signed_log_for(values: FloatArray) -> SignedLogScale:
@@ -124,6 +123,16 @@ def common_exponent(largest: float) -> int | None:
         return None
     exponent = math.floor(math.log10(largest) + 1e-9)
     return None if -3 <= exponent < 5 else exponent
+
+
+def decade_labels(values: Sequence[float]) -> list[str]:
+    """Powers of ten, negative ones and 0 as one axis has them: all as powers where one of them must be."""
+    sizes = [abs(value) for value in values if value]
+    plain = all(common_exponent(size) is None for size in sizes)
+    return [
+        tick_label(value, abs(value) or 1.0, None if plain or not value else round(math.log10(abs(value))))
+        for value in values
+    ]
 
 
 def tick_label(value: float, step: float, exponent: int | None = None) -> str:

@@ -53,6 +53,7 @@ class View(QWidget):
     title: ClassVar[str]
     empty_text: ClassVar[str]
     noise_text: ClassVar[str] = ""  # the empty state beside a run that measures noise, where it has its own
+    bar_stays: ClassVar[bool] = False  # whether the bar has something to do also where there are no data
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -63,7 +64,8 @@ class View(QWidget):
         self.controls = QHBoxLayout()
         self.controls.setContentsMargins(0, 0, 0, 0)
         self._make_actions()
-        bar = QHBoxLayout()
+        self._tools = QWidget()
+        bar = QHBoxLayout(self._tools)
         bar.setContentsMargins(6, 4, 6, 4)
         bar.setSpacing(6)
         self.controls.setSpacing(8)
@@ -81,7 +83,7 @@ class View(QWidget):
         layout = QVBoxLayout(self)
         layout.setContentsMargins(0, 0, 0, 0)
         layout.setSpacing(0)
-        layout.addLayout(bar)
+        layout.addWidget(self._tools)
         layout.addWidget(self._stack, 1)
         themes.notifier.changed.connect(self._theme_changed)
         self._show_state()
@@ -153,6 +155,7 @@ class View(QWidget):
             if self._empty.text() != text:
                 self._empty.setText(text)
         self._stack.setCurrentIndex(1 if shows_data and self._stack.count() > 1 else 0)
+        self._tools.setVisible(shows_data or self.bar_stays)
         for each in (
             self.copy_data_action,
             self.copy_image_action,

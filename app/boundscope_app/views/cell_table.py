@@ -9,9 +9,9 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 from PySide6.QtWidgets import QTableView, QWidget
 
 from boundscope.records import Cell
+from boundscope_app.views.row_table import SORT_ROLE, RowTable
 
 Index = QModelIndex | QPersistentModelIndex
-SORT_ROLE = Qt.ItemDataRole.UserRole
 MOST_NAME_EM = 11
 CellRow = tuple[Cell, ...]
 
@@ -79,8 +79,8 @@ class CellModel(QAbstractTableModel):
         return side | Qt.AlignmentFlag.AlignVCenter
 
 
-class CellTable(QTableView):
-    """Shows a CellModel; sorted by a click on a head, in the model's order until then."""
+class CellTable(RowTable):
+    """Shows a CellModel; names in the first column are cut in the middle where they are long."""
 
     def __init__(
         self,
@@ -89,46 +89,17 @@ class CellTable(QTableView):
         parent: QWidget | None = None,
         proxy: QSortFilterProxyModel | None = None,
     ) -> None:
-        super().__init__(parent)
+        super().__init__(model, name, parent, proxy=proxy)
         self.cells = model
-        self.proxy = QSortFilterProxyModel(self) if proxy is None else proxy
-        self.proxy.setSourceModel(model)
-        self.proxy.setSortRole(SORT_ROLE)
-        self.setModel(self.proxy)
-        self.setSortingEnabled(True)
-        self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-        self.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         self.setSelectionMode(QTableView.SelectionMode.SingleSelection)
-        self.setEditTriggers(QTableView.EditTrigger.NoEditTriggers)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.setTabKeyNavigation(False)
-        self.setFrameShape(QTableView.Shape.NoFrame)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(round(self.fontMetrics().height() * 1.6))
-        self.horizontalHeader().setHighlightSections(False)
-        self.setAccessibleName(name)
 
     def set_rows(self, rows: tuple[CellRow, ...]) -> None:
         if self.cells.set_rows(rows):
-            self.resizeColumnsToContents()
-            most = MOST_NAME_EM * self.fontMetrics().horizontalAdvance("m")
-            self.setColumnWidth(0, min(self.columnWidth(0), most))
+            self.fit_columns()
 
-    def source_row(self) -> int:
-        """The row of the model that is current, or -1."""
-        return self.proxy.mapToSource(self.currentIndex()).row() if self.currentIndex().isValid() else -1
-
-    def show_row(self, row: int) -> None:
-        """Make a row of the model the current one, and bring it into sight; -1 marks none."""
-        if row < 0:
-            self.clearSelection()
-        elif row != self.source_row() or not self.selectionModel().isRowSelected(self.currentIndex().row()):
-            index = self.proxy.mapFromSource(self.cells.index(row, 0))
-            self.setCurrentIndex(index)
-            self.scrollTo(index)
+    def natural_width(self, column: int, needed: int) -> int:
+        most = MOST_NAME_EM * self.fontMetrics().horizontalAdvance("m")
+        return needed if column else min(needed, most)
 
     def shown_rows(self) -> tuple[CellRow, ...]:
         """The rows in the order in which they stand."""

@@ -45,9 +45,9 @@ class CurveListModel(QAbstractTableModel):
 
     checks_changed = Signal()
 
-    def __init__(self, columns: Sequence[str]) -> None:
+    def __init__(self, columns: Sequence[str], tips: Sequence[str] = ()) -> None:
         super().__init__()
-        self._columns = tuple(columns)
+        self._columns, self._tips = tuple(columns), tuple(tips)
         self._rows: list[Row] = []
         self._unchecked: set[Hashable] = set()
         self._swatches: dict[tuple[str, Qt.PenStyle | None], QPixmap] = {}
@@ -97,8 +97,15 @@ class CurveListModel(QAbstractTableModel):
     def headerData(
         self, section: int, orientation: Qt.Orientation, role: int = Qt.ItemDataRole.DisplayRole
     ) -> object:
-        if role == Qt.ItemDataRole.DisplayRole and orientation is Qt.Orientation.Horizontal:
+        if orientation is not Qt.Orientation.Horizontal:
+            return None
+        if role == Qt.ItemDataRole.DisplayRole:
             return self._columns[section]
+        if role == Qt.ItemDataRole.ToolTipRole and self._tips:
+            return self._tips[section]
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            side = Qt.AlignmentFlag.AlignRight if section else Qt.AlignmentFlag.AlignLeft
+            return side | Qt.AlignmentFlag.AlignVCenter
         return None
 
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:

@@ -35,6 +35,7 @@ class CompareView(View):
     the id of the view whose tab is beside it.
     """
 
+    bar_stays = True  # the way back is there
     replaces: ClassVar[str] = ""
     stands_before: ClassVar[str] = ""
 

@@ -19,6 +19,7 @@ from boundscope_app.views.compare_text import decisions_grid, facts_grid, noise_
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page, document_page
 
+LAYERS_SHARE = 0.45  # of the height, at most
 PARTS = ("Widths of layers", "Significant digits", "Decisions")
 
 
@@ -32,6 +33,7 @@ class CompareFactsView(CompareView):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
+        self._arranged = False
         self.only_different = QCheckBox("Only what differs")
         self.only_different.toggled.connect(self._redraw)
         self.said = QLabel()
@@ -88,7 +90,20 @@ class CompareFactsView(CompareView):
             self.tabs.setTabVisible(index, bool(grid.texts))
             shown = shown or bool(grid.texts)
         self.tabs.setVisible(shown)
+        if not self._arranged:
+            self._arrange()
         self._show_selected()
+
+    def _arrange(self) -> None:
+        """Give the tables of layers what they need, up to their share, and the rest to the differences; once."""
+        whole = self.splitter.height()
+        most = max(table.needed_height() for table in self.parts) + self.tabs.tabBar().sizeHint().height()
+        below = min(most, round(LAYERS_SHARE * whole))
+        self.splitter.setSizes([whole - below, below])
+        self._arranged = self.isVisible()
+
+    def reset(self) -> None:
+        self._arranged = False
 
     def _grids(self, theme: Theme) -> tuple[Grid, Grid, Grid]:
         runs, heads = self.runs, self.heads

@@ -177,7 +177,9 @@ class CompareMemoryView(CompareTimeView):
         unit, size = byte_unit(top)
         end = max((float(curve.x[-1]) for place in places for curve in self._curves[place]), default=0.0)
         what = SPREADS[self._spread].lower()
-        header = [("What the ledgers hold, " + what, theme.text), ("○ peak of the samples", theme.text)]
+        header = [(f"Memory held, {what}", theme.text), ("○ highest sample", theme.text)]
+        if any(self._between(place) for place in places):
+            header.append(("peaks between samples are higher", theme.muted))
         for limit in dict.fromkeys(map(byte_size, limits)):
             header.append((f"limit {limit}{'' if shows_limit else ' ↑'}", theme.bad))
         return Overlay(

@@ -63,7 +63,7 @@ def difference_heat(pair: Heat, group: str) -> Heat:
     found = [abs(cell.bits) for row in rows for cell in row.cells if cell.bits is not None]
     full = max(1, math.ceil(max(found, default=0.0)))
     columns = tuple(Column(name, group) for name in DISTRIBUTION)
-    title = "difference; blue: more significant bits"
+    title = "Difference; blue: more significant bits"
     return Heat(columns, tuple(rows), full, title, diverging=True, unit="bits")
 
 

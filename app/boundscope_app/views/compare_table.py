@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, QSortFilterProxyModel, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
 from PySide6.QtGui import QColor, QFont, QGuiApplication, QKeySequence, QPixmap, QShortcut
-from PySide6.QtWidgets import QTableView, QWidget
+from PySide6.QtWidgets import QWidget
 
 from boundscope.records import Cell
 from boundscope_app import theme as themes
-from boundscope_app.views.cell_table import SORT_ROLE
+from boundscope_app.views.row_table import SORT_ROLE, RowTable
 
 Index = QModelIndex | QPersistentModelIndex
 MOST_COLUMN_EM = 26
@@ -105,60 +105,22 @@ class GridModel(QAbstractTableModel):
         return side | Qt.AlignmentFlag.AlignVCenter
 
 
-class GridTable(QTableView):
+class GridTable(RowTable):
     """Shows a GridModel; Ctrl+C copies the selected rows with the heads, as tab-separated text."""
 
     def __init__(self, name: str, *, sortable: bool, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
         self.grid_model = GridModel()
-        self.proxy = QSortFilterProxyModel(self)
-        self.proxy.setSourceModel(self.grid_model)
-        self.proxy.setSortRole(SORT_ROLE)
-        self.setModel(self.proxy)
-        if sortable:
-            self.setSortingEnabled(True)
-            self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
-        self.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
-        self.setEditTriggers(QTableView.EditTrigger.NoEditTriggers)
-        self.setAlternatingRowColors(True)
-        self.setShowGrid(False)
-        self.setWordWrap(False)
-        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
-        self.setTabKeyNavigation(False)
-        self.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
-        self.setFrameShape(QTableView.Shape.NoFrame)
-        self.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
-        self.verticalHeader().hide()
-        self.verticalHeader().setDefaultSectionSize(round(self.fontMetrics().height() * 1.6))
-        self.horizontalHeader().setHighlightSections(False)
-        self.setStyleSheet("QTableView::item { padding: 0 6px; }")
-        self.setAccessibleName(name)
+        super().__init__(self.grid_model, name, parent, sortable=sortable)
         copy = QShortcut(QKeySequence.StandardKey.Copy, self)
         copy.setContext(Qt.ShortcutContext.WidgetShortcut)
         copy.activated.connect(self.copy_selection)
 
     def set_grid(self, grid: Grid, pixmaps: dict[int, QPixmap]) -> None:
         if self.grid_model.set_grid(grid, pixmaps):
-            self.resizeColumnsToContents()
-            most = MOST_COLUMN_EM * self.fontMetrics().horizontalAdvance("m")
-            for column in range(len(grid.heads)):
-                self.setColumnWidth(column, min(self.columnWidth(column) + 6, most))
+            self.fit_columns()
 
-    def source_row(self) -> int:
-        """The row of the model that is current and selected, or -1."""
-        index = self.currentIndex()
-        if not index.isValid() or not self.selectionModel().isRowSelected(index.row()):
-            return -1
-        return self.proxy.mapToSource(index).row()
-
-    def show_row(self, row: int) -> None:
-        """Make a row of the model the current one, and bring it into sight; -1 marks none."""
-        if row < 0:
-            self.clearSelection()
-        elif row != self.source_row():
-            index = self.proxy.mapFromSource(self.grid_model.index(row, 0))
-            self.setCurrentIndex(index)
-            self.scrollTo(index)
+    def natural_width(self, column: int, needed: int) -> int:
+        return min(needed, MOST_COLUMN_EM * self.fontMetrics().horizontalAdvance("m"))
 
     def copy_selection(self) -> None:
         rows = sorted({index.row() for index in self.selectionModel().selectedRows()})

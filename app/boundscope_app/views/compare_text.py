@@ -10,7 +10,7 @@ from boundscope.records import Cell
 from boundscope_app.theme import Theme
 from boundscope_app.views.compare import run_style
 from boundscope_app.views.compare_table import Grid
-from boundscope_app.views.text import byte_size, count, number, seconds
+from boundscope_app.views.text import aligned, byte_size, capital, count, number, seconds, step_name
 
 DIFFERENT = "≠ "
 
@@ -26,6 +26,8 @@ def fact_text(fact: Fact, value: Cell) -> str:
     if isinstance(value, float):
         return number(value)
     text = count(value) if isinstance(value, int) else str(value)
+    if fact.name == "method":
+        return step_name(text)
     if fact.name == "verdict":
         return text.replace("_", " ")
     return f"{text} {fact.unit}" if fact.unit else text
@@ -37,7 +39,7 @@ def facts_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme, *, only_
     marked = frozenset(place for place, fact in enumerate(facts) if fact.asked and fact.differs)
     texts = tuple(
         (
-            (DIFFERENT if place in marked else "") + _capital(fact.name),
+            (DIFFERENT if place in marked else "") + capital(fact.name).replace("'", "\u2019"),
             *(fact_text(fact, value) for value in fact.values),
         )
         for place, fact in enumerate(facts)
@@ -46,10 +48,6 @@ def facts_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme, *, only_
     columns = range(1, len(heads) + 1)
     swatches = tuple((column, *run_style(theme, column - 1)) for column in columns)
     return Grid(("", *heads), texts, values, marked, frozenset(range(len(heads) + 1)), swatches)
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
 
 
 def widths_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme) -> Grid:
@@ -69,10 +67,10 @@ def widths_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme) -> Grid
         case = [row.case] if several else []
         pairs: list[tuple[str, Cell]] = []
         for place, width in enumerate(row.widths):
-            pairs.append((number(width, 5), width))
+            pairs.append((aligned(width, 5), width))
             if place:
                 ratio = row.ratios[place - 1]
-                pairs.append(("–" if ratio is None else f"×{number(ratio, 4)}", ratio))
+                pairs.append(("–" if ratio is None else f"×{number(ratio, 3)}", ratio))
         texts.append((row.node, row.op, *map(str, case), *(text for text, _ in pairs)))
         values.append((row.node, row.op, *case, *(value for _, value in pairs)))
     words = frozenset(range(fixed))
@@ -101,7 +99,7 @@ def noise_grid(runs: Sequence[Run], heads: Sequence[str], theme: Theme) -> Grid:
     for at, row in enumerate(rows):
         pairs: list[tuple[str, Cell]] = []
         for index, digits in enumerate(row.digits):
-            pairs.append((number(digits, 4), digits))
+            pairs.append(("–" if digits is None else f"{digits:.2f}", digits))
             if index:
                 difference = row.differences[index - 1]
                 pairs.append((signed(difference), difference))

@@ -8,7 +8,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QResizeEvent
 from PySide6.QtWidgets import QSplitter, QVBoxLayout, QWidget
 
-from boundscope.comparison import LETTERS
+from boundscope.comparison import LETTERS, Run
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.style import live_style, paper_style
@@ -22,7 +22,8 @@ from boundscope_app.views.text import seconds
 from boundscope_app.views.time_view import TimeView
 
 BESIDE_PX = 900
-MOST_LINES = 9.5  # of the list below a plot, its head and filter included
+HEAD_LINES, RUN_LINES = 5.5, 1.5  # of the list below a plot: its filter and head, and each run
+LIST_SHARE = 0.42  # of the view's height, at most
 UNLIMITED_PX = 16_777_215  # Qt's own word for no maximum
 
 
@@ -125,12 +126,22 @@ class CompareTimeView(CompareView, TimeView):
         info = self.runs[place].info
         return f"{self.heads[place]}\n{info.title}\n{info.id}"
 
+    def set_runs(self, runs: tuple[Run, ...]) -> None:
+        before = len(self.runs)
+        super().set_runs(runs)
+        if len(runs) != before:
+            self._place_list()
+
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """The list stands beside the plot where there is room, and below it where there is not."""
         super().resizeEvent(event)
+        self._place_list()
+
+    def _place_list(self) -> None:
+        """The list stands beside the plot where there is room, and below it where there is not."""
         wide = self.width() >= BESIDE_PX
         beside = Qt.Orientation.Horizontal if wide else Qt.Orientation.Vertical
-        height = round(MOST_LINES * self.fontMetrics().lineSpacing())
+        lines = HEAD_LINES + RUN_LINES * max(2, len(self.runs))
+        height = round(min(lines * self.fontMetrics().lineSpacing(), LIST_SHARE * self.height()))
         self.run_list.setMaximumHeight(UNLIMITED_PX if wide else height)
         if beside is not self.splitter.orientation():
             self.splitter.setOrientation(beside)

@@ -6,6 +6,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter
 from PySide6.QtWidgets import QComboBox, QSplitter, QWidget
 
+from boundscope.protocol import VerifyResult
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
 from boundscope_app.plots.style import live_style, paper_style
@@ -13,10 +14,16 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT
 from boundscope_app.views.clause_list import CurveList, CurveListModel, Row
 from boundscope_app.views.gap_model import ColorSlots, GapModel, Key
-from boundscope_app.views.gap_plot import FRONT, GapChoice, GapPlot, reading
+from boundscope_app.views.gap_plot import ABOVE_ZERO, FRONT, GapChoice, GapPlot, reading
 from boundscope_app.views.page import Page
-from boundscope_app.views.text import clause_name, number
+from boundscope_app.views.text import aligned, clause_name
 from boundscope_app.views.time_view import TimeView
+
+LIST_TIPS = (
+    "The worst first: the one whose proven bound is least",
+    "The margin that is proven: a solid line, with triangles that point up",
+    "The least margin that an input was seen to have: a dashed line, with triangles that point down",
+)
 
 
 class BoundGapView(TimeView):
@@ -38,6 +45,7 @@ class BoundGapView(TimeView):
         self.model = GapModel()
         self._slots = ColorSlots(FRONT)
         self._paper: GapPlot | None = None
+        self._result: VerifyResult | None = None
         self.plot = GapPlot(live_style(themes.current()))
         self.scale = QComboBox()
         self.scale.addItems(("Signed log", "Linear"))
@@ -46,7 +54,7 @@ class BoundGapView(TimeView):
         self.scale.currentIndexChanged.connect(self.redraw)
         self.controls.addWidget(self.scale)
         self.add_time_controls(self.plot.figure)
-        self.clause_model = CurveListModel(("Clause", "Lower", "Upper"))
+        self.clause_model = CurveListModel(("Clause", "▲ Lower", "▼ Upper"), LIST_TIPS)
         self.clause_model.checks_changed.connect(self.redraw)
         self.clauses = CurveList(self.clause_model, "clauses")
         splitter = QSplitter(Qt.Orientation.Horizontal)
@@ -74,11 +82,20 @@ class BoundGapView(TimeView):
         shown = [key for key in self.model.clauses if self.clause_model.is_checked(key)]
         worst = self.model.worst_first(shown)
         front = worst[:FRONT]
-        return GapChoice(tuple(worst), self._slots.assign(front), self.scale.currentIndex() == 0, self.pins)
+        slots = self._slots.assign(front)
+        return GapChoice(tuple(worst), slots, self.scale.currentIndex() == 0, self.pins, self._excluded())
+
+    def _excluded(self) -> frozenset[Key]:
+        """Clauses that the verdict excludes: a bound of 0 that a search ended with means above 0."""
+        result = None if self.record is None else self.record.result
+        margins = () if result is None else result.margin.per_clause
+        return frozenset((each.case, each.clause) for each in margins if each.excluded)
 
     def take_new(self, record: JobRecord) -> bool:
         self.model.update(record)
-        return bool(self.model.changed) or self.model.searched
+        ended = record.result is not self._result
+        self._result = record.result
+        return ended or bool(self.model.changed) or self.model.searched
 
     def plot_all(self) -> None:
         choice = self.choice()
@@ -95,7 +112,11 @@ class BoundGapView(TimeView):
             bounds = self.model.clauses[key]
             slot = choice.slots.get(key)
             color = theme.disabled if slot is None else theme.series[slot]
-            values = (number(bounds.lower.at(time_s), 4), number(bounds.upper.at(time_s), 4))
+            lower = bounds.lower.at(time_s)
+            proven = (
+                ABOVE_ZERO if lower == 0 and time_s is None and key in choice.excluded else aligned(lower, 4)
+            )
+            values = (proven, aligned(bounds.upper.at(time_s), 4))
             rows.append(Row(key, clause_name(*key, single), color, values, texts.get(key, "")))
         self.clause_model.set_rows(rows)
 

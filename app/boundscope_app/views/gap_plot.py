@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from boundscope_app.plots.series import FloatArray, hold
 from boundscope_app.plots.style import Style
 from boundscope_app.views.gap_model import Bound, GapModel, Key
 from boundscope_app.views.gap_search import SearchPanel, legend_entries, search_reading
-from boundscope_app.views.text import clause_name, number, seconds
+from boundscope_app.views.text import clause_name, number, seconds, step_name
 
 FRONT = 8
+ABOVE_ZERO = "> 0"  # a bound of 0 of a clause that branch and bound has excluded
 LATE = 0.5
 SHORT = 0.02
 
@@ -37,6 +38,7 @@ class GapChoice:
     slots: dict[Key, int]
     signed_log: bool
     pins: tuple[float, ...] = ()
+    excluded: frozenset[Key] = frozenset()  # clauses that the verdict excludes
 
     @property
     def single_case(self) -> bool:
@@ -69,7 +71,7 @@ class GapPlot:
         self.panel.scale_ = scale
         self._draw_front(model, choice, scale)
         self._draw_others(model, choice, scale)
-        self.panel.spans = model.spans()
+        self.panel.spans = tuple(replace(span, name=step_name(span.name)) for span in model.spans())
         self.panel.pins = choice.pins
         self._set_levels()
         self._set_header(model, choice, scale)
@@ -147,7 +149,9 @@ class GapPlot:
             lower, upper = (bound.at(None) for bound in _bounds(model, key))
             name = clause_name(*key, choice.single_case)
             said = f"margin ≥ {number(lower, 4)}"
-            if lower is None:
+            if lower == 0 and key in choice.excluded:
+                said = f"margin {ABOVE_ZERO}"
+            elif lower is None:
                 said = "no bound yet" if upper is None else f"margin ≤ {number(upper, 4)} seen"
             parts.append((f"Worst: {name}, {said}", theme.text))
         bad = model.bad(choice.shown)
@@ -180,6 +184,7 @@ class GapPlot:
         for key in choice.shown:
             if key in choice.slots:
                 low, high = (number(bound.at(None), 4) for bound in _bounds(model, key))
+                low = ABOVE_ZERO if low == "0" and key in choice.excluded else low
                 name = clause_name(*key, choice.single_case)
                 entries.append(LegendEntry(f"{name}: {low} … {high}", theme.series[choice.slots[key]]))
         others = sum(key not in choice.slots for key in choice.shown)
@@ -221,7 +226,7 @@ def reading(model: GapModel, choice: GapChoice, time_s: float) -> str:
     low, high = (bound.at(time_s) for bound in _bounds(model, keys[0]))
     step = model.step_at(time_s)
     name = clause_name(*keys[0], choice.single_case)
-    text = f"{seconds(time_s)}{f' ({step})' if step else ''}: {name} {number(low, 4)} … {number(high, 4)}"
+    text = f"{seconds(time_s)}{f' ({step_name(step)})' if step else ''}: {name} {number(low, 4)} … {number(high, 4)}"
     return " · ".join(part for part in (text, search_reading(model.search, time_s)) if part)
 
 

@@ -12,7 +12,7 @@ from boundscope.records import JobRecord
 from boundscope_app.graph_layout import Graph, GraphNode
 from boundscope_app.plots.graph_scene import NodeCell
 from boundscope_app.plots.ramp import Ramp, ramp_for
-from boundscope_app.views.text import count, number
+from boundscope_app.views.text import count, number, step_name
 from boundscope_app.views.variability_model import full_bits, layers_now, mark_of
 
 
@@ -33,8 +33,8 @@ def _unstable(row: LayerRow) -> float | None:
 
 
 def _unstable_text(row: LayerRow) -> str:
-    bounds = row.bounds
-    return "" if bounds is None or bounds.unstable is None else count(bounds.unstable)
+    share = _unstable(row)
+    return "" if share is None else f"{share:.0f}\u00a0%"
 
 
 def _rounding(row: LayerRow) -> float | None:
@@ -68,12 +68,12 @@ def _digits(row: LayerRow) -> float | None:
 
 
 MEASURES = (
-    Measure("width", "Proven width", "greatest proven width [layer’s unit]", _width, _short(_width)),
-    Measure("unstable", "Unstable neurons", "unstable neurons [% of the layer]", _unstable, _unstable_text),
-    Measure("digits", "Significant digits", "mean significant digits [decimal]", _digits, _digits_text),
-    Measure("rounding", "Proven rounding", "proven rounding [layer’s unit]", _rounding, _short(_rounding)),
+    Measure("width", "Proven width", "Greatest proven width [layer’s unit]", _width, _short(_width)),
+    Measure("unstable", "Unstable neurons", "Unstable neurons [% of the layer]", _unstable, _unstable_text),
+    Measure("digits", "Significant digits", "Mean significant digits [decimal]", _digits, _digits_text),
+    Measure("rounding", "Proven rounding", "Proven rounding [layer’s unit]", _rounding, _short(_rounding)),
     Measure(
-        "observed", "Observed deviation", "observed deviation [layer’s unit]", _observed, _short(_observed)
+        "observed", "Observed deviation", "Observed deviation [layer’s unit]", _observed, _short(_observed)
     ),
 )
 BY_ID = {measure.id: measure for measure in MEASURES}
@@ -144,12 +144,14 @@ def node_lines(node: GraphNode, row: LayerRow | None) -> list[tuple[str, str]]:
         )
         if bounds.unstable is not None:
             share = 100 * (row.unstable_share or 0.0)
-            lines.append(("Unstable", f"{count(bounds.unstable)} of {count(bounds.size)} ({share:.1f} %)"))
-        lines.append(("Method", bounds.method))
+            lines.append(
+                ("Unstable", f"{count(bounds.unstable)} of {count(bounds.size)} ({share:.1f}\u00a0%)")
+            )
+        lines.append(("Method", step_name(bounds.method)))
     elif row.width is not None:
         lines.append(("Width", f"greatest {number(row.width, 4)}"))
     if proof is not None:
-        used = f"{100 * proof.used:.3g} % of the proven"
+        used = f"{100 * proof.used:.3g}\u00a0% of the proven"
         lines.append(
             ("Rounding", f"proven {number(proof.rounding, 3)}, observed {number(proof.observed, 3)} ({used})")
         )

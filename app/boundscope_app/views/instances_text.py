@@ -17,7 +17,7 @@ from boundscope.protocol import (
 from boundscope.records import Cell, JobRecord, Table, one_line
 from boundscope.vnncomp import counterexample_text
 from boundscope_app.views.html import Html
-from boundscope_app.views.text import number, seconds
+from boundscope_app.views.text import aligned, capital, number, seconds
 
 COLUMNS = ("No.", "Network", "Property", "Verdict", "Time", "Margin ≥", "Margin ≤", "Reason")
 NUMBER, NETWORK, PROPERTY, VERDICT, TIME, MARGIN, REACHED, REASON = range(len(COLUMNS))
@@ -82,7 +82,7 @@ def cell_text(column: int, value: Cell) -> str:
         return "–"
     if column == TIME and isinstance(value, float):
         return seconds(value)
-    return number(value, 5) if isinstance(value, float) else str(value)
+    return aligned(value, 5) if isinstance(value, float) else str(value)
 
 
 def fits(row: Row, wanted: str) -> bool:
@@ -122,20 +122,22 @@ def detail(info: JobInfo | None, record: JobRecord, place: int) -> str:
         parts.append(f"{place + 1}: {shown[NETWORK]} · {shown[PROPERTY]}: {shown[VERDICT]}")
     else:
         word = row.verdict.value.replace("_", " ")
-        limit = "" if job is None else f" of {job.instances[place].timeout_s:g} s"
-        parts.append(f"{place + 1}: {row.network} · {row.property}: {word} after {row.seconds:.3g} s{limit}")
-        parts.append(row.reason)
+        limit = "" if job is None else f" of {seconds(job.instances[place].timeout_s)}"
+        parts.append(
+            f"{place + 1}: {row.network} · {row.property}: {word} after {seconds(row.seconds)}{limit}"
+        )
+        parts.append(capital(row.reason))
         proven = "no bound is proven" if row.margin is None else f"at least {number(row.margin)}, proven"
         reached = "" if row.reached is None else f"; at most {number(row.reached)}, reached by an input"
-        parts.append(f"margin: {proven}{reached}")
+        parts.append(f"Margin: {proven}{reached}")
         if row.counterexample is not None:
             lines = counterexample_text(row.counterexample).splitlines()
             more = [f"… and {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
-            parts.append("\n".join(("counterexample:", *lines[:MOST_LINES], *more)))
+            parts.append("\n".join(("Counterexample:", *lines[:MOST_LINES], *more)))
     if job is not None:
         alone = job.verify_job(place)
         assert isinstance(alone.property, PropertyFile)
-        parts.append(f"alone: {command_line(alone, alone.network.name, alone.property.file.name)}")
+        parts.append(f"Alone: {command_line(alone, alone.network.name, alone.property.file.name)}")
     return "\n\n".join(part for part in parts if part)
 
 
@@ -182,7 +184,7 @@ def run_rows(job: InstancesJob) -> list[tuple[str, str]]:
         ("Benchmark", job.name),
         ("Instances", str(len(job.instances))),
         ("Networks, properties", f"{len(job.networks)}, {len(job.properties)}"),
-        ("Method", how.method.value),
+        ("Method", how.method.label),
         ("Engine", how.engine.value),
         ("Arithmetic", how.arithmetic.label),
         ("Ranks", f"{how.ranks}, sharding {how.sharding.value}"),

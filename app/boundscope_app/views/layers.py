@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from PySide6.QtCore import QItemSelectionModel, QModelIndex, Qt
-from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut, QShowEvent
-from PySide6.QtWidgets import QLabel, QLineEdit, QMenu, QTableView, QWidget
+from PySide6.QtGui import QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtWidgets import QLabel, QLineEdit, QMenu, QWidget
 
 from boundscope.layers import LayerRow
 from boundscope.records import JobRecord, Table
@@ -24,9 +24,21 @@ from boundscope_app.views.layers_model import (
     without_case,
 )
 from boundscope_app.views.page import Page, document_page
+from boundscope_app.views.row_table import SIDE_PX, RowTable
+from boundscope_app.views.text import many
 
-GROWN, NAME_MARGIN_PX = 1.25, 24
+GROWN = 1.25
 MOST_ROWS = 400
+
+
+class LayerTable(RowTable):
+    """Its first column is as wide as the longest name needs, also where that is not in sight."""
+
+    def natural_width(self, column: int, needed: int) -> int:
+        model = self.proxy.sourceModel()
+        assert isinstance(model, LayerModel)
+        longest = max((row.node for row in model.layers), key=len, default="") if column == 0 else ""
+        return max(needed, self.fontMetrics().horizontalAdvance(longest) + 2 * SIDE_PX)
 
 
 class LayersView(View):
@@ -46,7 +58,6 @@ class LayersView(View):
         super().__init__(parent)
         self.model = LayerModel()
         self.proxy = LayerProxy()
-        self.proxy.setSourceModel(self.model)
         self.filter = QLineEdit(placeholderText="Filter by node, operator or method", clearButtonEnabled=True)
         self.filter.setAccessibleName("Filter layers")
         self.filter.textChanged.connect(self._filter_changed)
@@ -54,29 +65,14 @@ class LayersView(View):
         self.count.setProperty("role", "muted")
         self.controls.addWidget(self.filter, 1)
         self.controls.addWidget(self.count)
-        self.table = QTableView()
-        self.table.setModel(self.proxy)
-        self.table.setSortingEnabled(True)
-        self.table.horizontalHeader().setSortIndicator(-1, Qt.SortOrder.AscendingOrder)
-        self.table.horizontalHeader().setSortIndicatorClearable(True)
-        self.table.setAlternatingRowColors(True)
-        self.table.setShowGrid(False)
-        self.table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
-        self.table.horizontalHeader().setHighlightSections(False)
-        self.table.horizontalHeader().setResizeContentsPrecision(0)  # only the rows in sight
-        self.table.verticalHeader().hide()
-        self.table.verticalHeader().setDefaultSectionSize(26)
-        self.table.setStyleSheet("QTableView::item { padding: 0 8px; }")
-        self.table.setFrameShape(self.table.Shape.NoFrame)
-        self.table.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
-        self.table.setAccessibleName("Bounds of every layer")
+        self.table = LayerTable(self.model, "Bounds of every layer", proxy=self.proxy)
         copy = QShortcut(QKeySequence.StandardKey.Copy, self.table)
         copy.setContext(Qt.ShortcutContext.WidgetShortcut)
         copy.activated.connect(self.copy_selection)
         self.set_content(self.table)
         self._columns: tuple[int, ...] = ()
         self._full: set[int] = set()
-        self._sized = 0  # rows that there were when the columns got their widths
+        self._sized = 0  # rows that there were when the columns were last given their widths
         self.selection = LayerSelection(self)
         self.selection.changed.connect(self._show_selected)
         self.table.selectionModel().selectionChanged.connect(lambda *_: self._row_chosen())
@@ -112,22 +108,8 @@ class LayersView(View):
             self._columns, self._sized = columns, 0
             for column in range(len(COLUMNS)):
                 self.table.setColumnHidden(column, column not in columns)
-            if self.table.isVisible():
-                self._size_columns()
-
-    def _size_columns(self) -> None:
-        """As wide as what can be seen needs, and the names as the longest of them all: measuring all takes too long."""
-        self._sized = self.model.rowCount()
-        self.table.resizeColumnsToContents()
-        longest = max((row.node for row in self.model.layers), key=len, default="")
-        needed = self.table.fontMetrics().horizontalAdvance(longest) + NAME_MARGIN_PX
-        self.table.setColumnWidth(0, max(self.table.columnWidth(0), needed))
-
-    def showEvent(self, event: QShowEvent) -> None:
-        """Columns get their widths once they can be seen: unseen, Qt measures every row there is."""
-        super().showEvent(event)
-        if not self._sized and self.model.rowCount():
-            self._size_columns()
+            self._sized = self.model.rowCount()
+            self.table.fit_columns()
 
     # ------------------------------------------------------------ the picked layer
 
@@ -172,7 +154,7 @@ class LayersView(View):
 
     def _say_count(self) -> None:
         shown, total = self.proxy.rowCount(), self.model.rowCount()
-        self.count.setText(f"{total} layers" if shown == total else f"{shown} of {total} layers")
+        self.count.setText(many(total, "layer") if shown == total else f"{shown} of {many(total, 'layer')}")
 
     def shown_layers(self) -> list[LayerRow]:
         """The rows as filtered and sorted."""

@@ -9,7 +9,8 @@ from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelInd
 
 from boundscope.layers import LayerRow
 from boundscope.records import Cell, JobRecord
-from boundscope_app.views.text import MINUS, count, number
+from boundscope_app.views.row_table import SORT_ROLE
+from boundscope_app.views.text import MINUS, aligned, count, number, step_name
 from boundscope_app.views.variability_model import mark_of
 
 Index = QModelIndex | QPersistentModelIndex
@@ -18,12 +19,12 @@ COLUMNS = (
     "Case",
     "Operator",
     "Elements",
-    "Lower bound",
-    "Upper bound",
+    "Lower",
+    "Upper",
     "Mean width",
     "Max width",
     "Unstable",
-    "Unstable share",
+    "Share",
     "Method",
     "Proven rounding",
     "Observed",
@@ -56,7 +57,6 @@ PERCENT, COUNTS, ROUGH = frozenset({9, 13}), frozenset({3, 8}), frozenset({11, 1
 BITS = frozenset({14, 15})
 ALWAYS = frozenset({0, 2, 3})  # columns that are shown also where they are empty
 CASE = 1
-SORT_ROLE = Qt.ItemDataRole.UserRole
 
 
 def layer_values(row: LayerRow) -> tuple[Cell, ...]:
@@ -95,8 +95,8 @@ def shown_text(column: int, value: Cell) -> str:
     if column in BITS:
         return f"{float(value):.2f}".replace("-", MINUS)
     if column in ROUGH:
-        return number(float(value), 3)
-    return number(value, 5) if isinstance(value, float) else str(value)
+        return aligned(float(value), 3)
+    return aligned(value, 5) if isinstance(value, float) else step_name(str(value))
 
 
 def alignment(column: int) -> Qt.AlignmentFlag:

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
 import time
 from typing import ClassVar
 
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontMetrics, QGuiApplication, QKeySequence, QShortcut
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QPersistentModelIndex, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontMetrics,
+    QGuiApplication,
+    QKeySequence,
+    QResizeEvent,
+    QShortcut,
+)
 from PySide6.QtWidgets import QComboBox, QLabel, QLineEdit, QMenu, QTableView, QWidget
 
 from boundscope.protocol import LogLine
@@ -16,12 +27,17 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page, document_page
+from boundscope_app.views.text import count, many
 
 Index = QModelIndex | QPersistentModelIndex
 Line = tuple[float, int, LogLine]
 LEVELS = ("debug", "info", "warning", "error")
 COLUMNS = ("Time", "Rank", "Level", "Text")
 MOST_ROWS = 400
+LONG_WORD = re.compile(r"\S{8}(?=\S{8})")
+SURELY_SHORT = 24  # letters that a row of the narrowest window has room for
+MOST_FOLDED = 1000  # rows that are looked at again when the width changes
+MOST_TEXT_LINES = 8  # of one row on the screen; the tool tip has it all
 
 
 def clock(time_s: float) -> str:
@@ -76,6 +92,10 @@ class LogModel(QAbstractTableModel):
             self.endInsertRows()
         return fresh
 
+    def shown_text(self, row: int) -> str:
+        """The text of a row as one line, whose long words may break."""
+        return LONG_WORD.sub("\\g<0>\u200b", self.lines[row][2].text.replace("\n", " ⏎ "))
+
     def rowCount(self, parent: Index = QModelIndex()) -> int:
         return 0 if parent.isValid() else len(self.lines)
 
@@ -94,16 +114,28 @@ class LogModel(QAbstractTableModel):
     def data(self, index: Index, role: int = Qt.ItemDataRole.DisplayRole) -> object:
         time_s, rank, line = self.lines[index.row()]
         if role == Qt.ItemDataRole.DisplayRole:
-            return (clock(time_s), rank_name(rank), line.level, line.text.replace("\n", " ⏎ "))[
-                index.column()
-            ]
+            if index.column() == 3:
+                return self.shown_text(index.row())
+            return (clock(time_s), rank_name(rank), line.level)[index.column()]
         if role == Qt.ItemDataRole.ForegroundRole:
             return QColor(level_color(line.level, themes.current()))
         if role == Qt.ItemDataRole.FontRole and index.column() in (0, 3):
             return self._font
+        if role == Qt.ItemDataRole.TextAlignmentRole:
+            return Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
         if role == Qt.ItemDataRole.ToolTipRole and index.column() == 3:
             return line.text
         return None
+
+
+class LogTable(QTableView):
+    """Tells when it has another size."""
+
+    resized = Signal()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self.resized.emit()
 
 
 class LogView(View):
@@ -123,7 +155,8 @@ class LogView(View):
         super().__init__(parent)
         font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
         self._metrics = QFontMetrics(font)
-        self._text_width = 0
+        self._long: list[int] = []  # rows whose text may need more than one line
+        self._measured = 0
         self.model = LogModel(font)
         self.filter = QLineEdit(placeholderText="Filter by text", clearButtonEnabled=True)
         self.filter.setAccessibleName("Filter log by text")
@@ -138,24 +171,27 @@ class LogView(View):
         self.filter.textChanged.connect(self._filter_changed)
         self.level.currentIndexChanged.connect(self._filter_changed)
         self.table = self._make_table()
+        self.table.resized.connect(lambda: self._fold(self._long))
         self.set_content(self.table)
 
-    def _make_table(self) -> QTableView:
-        table = QTableView()
+    def _make_table(self) -> LogTable:
+        table = LogTable()
         table.setModel(self.model)
         table.setShowGrid(False)
-        table.setWordWrap(False)
-        table.setStyleSheet("QTableView::item { padding: 0 4px; }")
+        table.setWordWrap(True)
+        table.setStyleSheet("QTableView::item { padding: 1px 3px; }")
         table.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
         table.setFrameShape(table.Shape.NoFrame)
-        table.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
+        table.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        table.setVerticalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
         table.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
         table.setAccessibleName("Log lines")
         table.verticalHeader().hide()
         table.verticalHeader().setDefaultSectionSize(self._metrics.height() + 4)
+        table.horizontalHeader().setHighlightSections(False)
         table.horizontalHeader().setStretchLastSection(True)
         for column, sample in enumerate(("00:00:00.000", "daemon", "warning")):
-            table.setColumnWidth(column, self._metrics.horizontalAdvance(sample) + 24)
+            table.setColumnWidth(column, self._metrics.horizontalAdvance(sample) + 16)
         copy = QShortcut(QKeySequence.StandardKey.Copy, table)
         copy.setContext(Qt.ShortcutContext.WidgetShortcut)
         copy.activated.connect(self.copy_selection)
@@ -166,33 +202,50 @@ class LogView(View):
 
     def reset(self) -> None:
         self.model.clear()
-        self._text_width = 0
+        self._long, self._measured = [], 0
 
     def draw(self) -> None:
         assert self.record is not None
         bar = self.table.verticalScrollBar()
         follows = bar.value() >= bar.maximum() - 1
-        self._widen(self.model.update(self.record.log))
+        self.model.update(self.record.log)
+        self._fold_new()
         if follows:
             self.table.scrollToBottom()
         self._say_count()
 
-    def _widen(self, lines: list[Line]) -> None:
-        longest = max((len(line.text) for _, _, line in lines), default=0)
-        width = (longest + 2) * self._metrics.horizontalAdvance("0")
-        if width > self._text_width:
-            self._text_width = width
-            self.table.horizontalHeader().setMinimumSectionSize(20)
-            self.table.setColumnWidth(3, width)
+    @property
+    def _line_length(self) -> int:
+        """How many letters of the text find room beside one another."""
+        room = self.table.horizontalHeader().sectionSize(len(COLUMNS) - 1) - 12
+        return max(16, room // self._metrics.horizontalAdvance("0") - 1)
+
+    def _fold_new(self) -> None:
+        """Make room for the texts of new rows that do not fit one line; the others keep the height that all have."""
+        lines = self.model.lines
+        fresh = [row for row in range(self._measured, len(lines)) if len(lines[row][2].text) > SURELY_SHORT]
+        self._measured = len(lines)
+        self._long += fresh
+        self._fold(fresh)
+
+    def _fold(self, rows: list[int]) -> None:
+        length, line_px = self._line_length, self._metrics.lineSpacing()
+        for row in rows[-MOST_FOLDED:]:
+            text = self.model.lines[row][2].text.replace("\n", " ⏎ ")
+            needed = min(MOST_TEXT_LINES, len(textwrap.wrap(text[: MOST_TEXT_LINES * length], length)))
+            self.table.setRowHeight(row, max(1, needed) * line_px + 4)
 
     def _filter_changed(self) -> None:
         if self.record is not None:
             self.model.set_filter(self.filter.text(), LEVELS[self.level.currentIndex()], self.record.log)
+            self._long, self._measured = [], 0
+            self._fold_new()
             self._say_count()
 
     def _say_count(self) -> None:
         shown, total = len(self.model.lines), 0 if self.record is None else len(self.record.log)
-        self.count.setText(f"{total} lines" if shown == total else f"{shown} of {total} lines")
+        whole = many(total, "line")
+        self.count.setText(whole if shown == total else f"{count(shown)} of {whole}")
 
     def tables(self) -> tuple[Table, ...]:
         if self.record is None:

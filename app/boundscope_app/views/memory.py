@@ -77,10 +77,13 @@ class MemoryView(TimeView):
     def choice(self) -> MemoryChoice:
         """What is shown now."""
         checked = [rank for rank in self.model.ranks if self.rank_model.is_checked(rank)]
-        result = None if self.record is None else self.record.result
-        peaks = () if result is None else tuple((m.rank, m.ledger_peak_bytes) for m in result.peak_bytes)
         ranks = self.model.fullest(checked, MOST_PANELS)
-        return MemoryChoice(ranks, Fit(self.fit.currentIndex()), self.pins, peaks)
+        return MemoryChoice(ranks, Fit(self.fit.currentIndex()), self.pins, self._ledger_peaks())
+
+    def _ledger_peaks(self) -> tuple[tuple[int, int], ...]:
+        """The peak of every rank's ledger, which may fall between two samples; once the run has ended."""
+        result = None if self.record is None else self.record.result
+        return () if result is None else tuple((m.rank, m.ledger_peak_bytes) for m in result.peak_bytes)
 
     def take_new(self, record: JobRecord) -> bool:
         grew = self.model.update(record)
@@ -94,10 +97,12 @@ class MemoryView(TimeView):
 
     def cursor_moved(self) -> None:
         rows = []
+        peaks = dict(self._ledger_peaks())
         for rank in sorted(self.model.ranks):
             series = self.model.ranks[rank]
             held = float(series.at(self.time_cursor.time_s).sum())
-            rows.append(Row(rank, f"rank {rank}", "", (byte_size(held), byte_size(series.peak()[1]))))
+            peak = max(series.peak()[1], peaks.get(rank, 0))
+            rows.append(Row(rank, f"rank {rank}", "", (byte_size(held), byte_size(peak))))
         self.rank_model.set_rows(rows)
 
     def _panel_hovered(self, panel: Panel | None, _: float | None) -> None:

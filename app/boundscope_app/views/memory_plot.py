@@ -95,8 +95,8 @@ class MemoryPlot:
                 each.panel.y_label = f"Memory [{unit}]"
                 each.panel.scale_ = LinearScale(size)
                 each.panel.pins = choice.pins
-                self._fill(each, model.ranks[each.rank], top, shows_resident)
-                self._note_peak(each, model.ranks[each.rank], dict(choice.ledger_peaks))
+                whole = float(dict(choice.ledger_peaks).get(each.rank, 0))
+                self._fill(each, model.ranks[each.rank], top, shows_resident, whole)
                 each.panel.set_full_range(0.0, end, 0.0, top)
         self.figure.legend.entries = self._legend(model, choice, shows_resident)
         self.figure.arrange()
@@ -122,7 +122,10 @@ class MemoryPlot:
         top = 1.14 * (top or 1.0)
         return top, resident <= top
 
-    def _fill(self, each: RankPanel, series: RankMemorySeries, top: float, shows_resident: bool) -> None:
+    def _fill(
+        self, each: RankPanel, series: RankMemorySeries, top: float, shows_resident: bool, whole: float
+    ) -> None:
+        """Draw one rank; `whole` is its ledger's peak, which may fall between two samples."""
         theme = self._style.theme
         each.stack.set_parts(series.x, series.parts)
         each.resident.set_line(
@@ -133,20 +136,18 @@ class MemoryPlot:
         limit = series.limit_bytes
         within = limit is not None and limit <= top
         each.panel.levels = (Level(float(limit), theme.bad),) if limit is not None and within else ()
-        header = [(f"rank {each.rank}", theme.text), (f"○ peak {byte_size(peak)}", theme.text)]
+        header = [(f"Rank {each.rank}", theme.text), (f"○ peak {byte_size(peak)}", theme.text)]
+        if whole > peak:
+            header[1] = (
+                f"peak {byte_size(whole)}, between samples; ○ highest sample {byte_size(peak)}",
+                theme.text,
+            )
         if limit is not None:
             header.append((f"limit {byte_size(limit)}{'' if within else ' ↑'}", theme.bad))
         if len(series.x):
             off_scale = "" if shows_resident else " ↑"
             header.append((f"resident {byte_size(float(series.resident.max()))}{off_scale}", theme.muted))
         each.panel.header = tuple(header)
-
-    def _note_peak(self, each: RankPanel, series: RankMemorySeries, ledger_peaks: dict[int, int]) -> None:
-        """Say so where the ledger's peak fell between two samples."""
-        whole = ledger_peaks.get(each.rank, 0)
-        if whole > series.peak()[1]:
-            note = (f"peak between samples {byte_size(whole)}", self._style.theme.muted)
-            each.panel.header = (*each.panel.header, note)
 
     def _legend(
         self, model: MemoryModel, choice: MemoryChoice, shows_resident: bool

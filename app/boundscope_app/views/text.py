@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import re
 
-from boundscope.protocol import InstancesJob, JobInfo, VariabilityJob, VerifyJob
+from boundscope.protocol import InstancesJob, JobInfo, Method, VariabilityJob, VerifyJob
 from boundscope.records import JobRecord
 
 MINUS = "\u2212"
+METHOD_LABELS = {method.value: method.label for method in Method}
 
 
 def number(value: float | None, digits: int = 6) -> str:
@@ -26,14 +27,38 @@ def number(value: float | None, digits: int = 6) -> str:
     return text.replace("-", MINUS)
 
 
+def aligned(value: float | None, digits: int) -> str:
+    """As `number`, with all of its digits, zeros at the end too: for columns, where they stand below one another."""
+    if value is None or not math.isfinite(value) or value == 0:
+        return number(value, digits)
+    mantissa, _, exponent = f"{value:#.{digits}g}".partition("e")
+    text = mantissa.rstrip(".") + (f"e{int(exponent)}" if exponent else "")
+    return text.replace("-", MINUS)
+
+
 def count(value: int) -> str:
     """A count with thin spaces between groups of three digits."""
     return f"{value:,}".replace(",", "\u202f")
 
 
+def many(value: int, noun: str, plural: str = "") -> str:
+    """ "1 line", "12 345 lines"."""
+    return f"{count(value)} {noun if value == 1 else plural or noun + 's'}"
+
+
+def capital(text: str) -> str:
+    """A sentence as it begins: the first letter large."""
+    return text[:1].upper() + text[1:]
+
+
+def step_name(step: str) -> str:
+    """A step or a method as people write it: "crown" is CROWN; other words stay as they are."""
+    return METHOD_LABELS.get(step, step)
+
+
 def domains_text(done: int, open: int) -> str:
     """How a branch and bound stands: "12 345 domains, 410 open"."""
-    return f"{count(done)} {'domain' if done == 1 else 'domains'}, {count(open)} open"
+    return f"{many(done, 'domain')}, {count(open)} open"
 
 
 def seconds(value: float | None) -> str:
@@ -83,7 +108,7 @@ def run_caption(info: JobInfo | None, record: JobRecord | None) -> str:
     parts = []
     if info is not None and isinstance(info.job, VerifyJob):
         job = info.job
-        parts = [job.network.name, property_name(job), job.method.value]
+        parts = [*_title_parts(info.title, job), job.method.label]
         if job.ranks > 1:
             parts.append(f"{job.ranks} ranks, {job.sharding.value}")
         parts.append(f"arithmetic: {job.arithmetic.label}")
@@ -94,14 +119,22 @@ def run_caption(info: JobInfo | None, record: JobRecord | None) -> str:
             parts.append(precision_name(noise.precision))
         parts.append(f"seed {noise.seed}")
     elif info is not None and isinstance(info.job, InstancesJob):
-        many = info.job
-        parts = [many.name, f"{count(len(many.instances))} instances", many.verify.method.value]
-        parts.append(f"arithmetic: {many.verify.arithmetic.label}")
+        how = info.job.verify
+        parts = [info.job.name, many(len(info.job.instances), "instance"), how.method.label]
+        parts.append(f"arithmetic: {how.arithmetic.label}")
     elif info is not None:
         parts = [info.title or info.id]
     elif record is not None and record.network is not None:
         parts = [record.network.name]
     return "  ·  ".join(parts)
+
+
+def _title_parts(title: str, job: VerifyJob) -> tuple[str, str]:
+    """Network and property as the list of jobs has them: a file that is called "property" goes by its folder there."""
+    network, separator, what = title.partition(" · ")
+    if separator and " · " not in what:
+        return network, what
+    return job.network.name, property_name(job)
 
 
 def points_name(job: VariabilityJob) -> str:

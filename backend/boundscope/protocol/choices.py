@@ -6,11 +6,19 @@ import enum
 
 
 class Method(enum.StrEnum):
+    """How bounds are found; `label` is how people write it."""
+
     IBP = "ibp"
     CROWN_IBP = "crown-ibp"
     CROWN = "crown"
     ALPHA_CROWN = "alpha-crown"
     COMPLETE = "complete"
+
+    @property
+    def label(self) -> str:
+        if self is Method.COMPLETE:
+            return "Complete"
+        return self.value.upper().replace("ALPHA", "α")
 
 
 class Engine(enum.StrEnum):

@@ -96,7 +96,7 @@ def test_the_table_is_exactly_what_the_record_holds(qtbot: QtBot) -> None:
 def test_steps_reach_from_the_end_of_the_one_before(qtbot: QtBot) -> None:
     view = shown(qtbot, samples.record_of(samples.gap_events(4)))
     spans = view.plot.panel.spans
-    assert [span.name for span in spans] == ["ibp", "crown", "attack"]
+    assert [span.name for span in spans] == ["IBP", "CROWN", "attack"]
     assert spans[0].start_s == 0.0
     assert all(a.end_s == b.start_s for a, b in itertools.pairwise(spans))
     assert spans[-1].end_s == view.model.end_s
@@ -157,7 +157,7 @@ def test_pointing_reads_values_clicking_pins_and_both_are_shared(qtbot: QtBot) -
     assert cursor.time_s is not None
     assert abs(cursor.time_s - 1.0) < 0.05
     assert memory.plot.figure.panels[0].cursor_s == cursor.time_s
-    assert "crown" in view._reading.text()
+    assert "CROWN" in view._reading.text()
     assert "holds" in memory._reading.text()
     qtbot.mouseClick(figure.viewport(), Qt.MouseButton.LeftButton, pos=figure.mapFromScene(where))
     qtbot.waitUntil(lambda: len(cursor.pins) == 1)
@@ -209,6 +209,16 @@ def test_without_any_lower_bound_the_least_margin_seen_leads(qtbot: QtBot) -> No
         qtbot, samples.record_of([gap(1, None, 0.5, 0), gap(1, None, -0.25, 1), gap(1, None, None, 2)])
     )
     assert "Worst: clause 1, margin ≤ −0.25 seen" in header(view)
+
+
+def test_a_clause_that_a_search_excluded_is_above_zero_once_the_verdict_says_so(qtbot: QtBot) -> None:
+    """The series ends with a bound of 0, of which nobody knows how far above it is: "≥ 0" would claim too little."""
+    told = [gap(1, -1.0, 2.0, step="splitting inputs"), gap(2, 0.0, 2.0, step="splitting inputs")]
+    running = shown(qtbot, samples.record_of(told))
+    assert "Worst: clause 0, margin ≥ 0" in header(running)
+    ended = shown(qtbot, samples.record_of([*told, (0, samples.result())]))
+    assert "Worst: clause 0, margin > 0" in header(ended)
+    assert ended.clause_model.row(0).values == ("> 0", "2.000")
 
 
 def test_nothing_is_drawn_again_while_only_other_things_are_said(

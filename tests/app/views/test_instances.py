@@ -49,7 +49,7 @@ def test_every_instance_is_there_from_the_start(qtbot: QtBot) -> None:
     view = shown(qtbot, running_events())
     assert column(view, words.VERDICT) == ["verified", "violated", "running", "waiting"]
     assert column(view, words.NETWORK) == ["a.onnx", "a.onnx", "b.onnx", "b.onnx"]
-    assert column(view, words.MARGIN)[0] == "0.125"
+    assert column(view, words.MARGIN)[0] == "0.12500"
     assert column(view, words.TIME)[2] == "–"
     assert view.count.text() == "2 of 4 solved"
     view.set_run(info(JobState.FINISHED), record_of(ended_events()))
@@ -109,7 +109,7 @@ def test_enter_and_double_click_show_one_of_them(qtbot: QtBot) -> None:
     qtbot.keyClick(view.table, Qt.Key.Key_Return)
     text = view.detail.toPlainText()
     assert "2: a.onnx · q.vnnlib: violated after 3 s of 60 s" in text
-    assert "reason 1" in text
+    assert "Reason 1" in text
     assert "((X_0 0.25)\n (X_1 -1)\n (Y_0 -0.5))" in text
     assert "boundscope verify a.onnx q.vnnlib --method" in text
     place = view.table.visualRect(view.table.proxy.index(2, 1)).center()
@@ -121,7 +121,7 @@ def test_enter_and_double_click_show_one_of_them(qtbot: QtBot) -> None:
     view.record.apply_all(samples.records([(0, event) for event in whole]))
     view.mark_dirty()
     view.refresh()
-    assert "it broke" in view.detail.toPlainText()
+    assert "It broke" in view.detail.toPlainText()
 
 
 def test_pictures(qtbot: QtBot, tmp_path: Path) -> None:

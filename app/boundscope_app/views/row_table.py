@@ -1,0 +1,151 @@
+"""What the tables of the views have in common: whole rows, and columns as wide as their contents need."""
+
+from __future__ import annotations
+
+from PySide6.QtCore import QAbstractTableModel, QSortFilterProxyModel, Qt
+from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
+from PySide6.QtWidgets import QTableView, QWidget
+
+SORT_ROLE = Qt.ItemDataRole.UserRole
+SIDE_PX = 6  # between a text and the edge of its column, in heads as in cells
+ARROW_PX = 16  # for the arrow in the head of the column that sorts
+
+
+class RowTable(QTableView):
+    """A table of whole rows, sorted by a click on a head, in the model's order until then.
+
+    Columns are as wide as what can be seen needs; room that is left goes to all of them alike, unless somebody gave
+    one another width.
+    """
+
+    def __init__(
+        self,
+        model: QAbstractTableModel,
+        name: str,
+        parent: QWidget | None = None,
+        *,
+        sortable: bool = True,
+        proxy: QSortFilterProxyModel | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self.proxy = QSortFilterProxyModel(self) if proxy is None else proxy
+        self.proxy.setSourceModel(model)
+        self.proxy.setSortRole(SORT_ROLE)
+        self._natural: dict[int, int] = {}
+        self._given: dict[int, int] = {}
+        self.setModel(self.proxy)
+        header = self.horizontalHeader()
+        header.setHighlightSections(False)
+        header.setResizeContentsPrecision(0)  # only the rows in sight
+        if sortable:
+            self.setSortingEnabled(True)
+            header.setSortIndicatorClearable(True)
+            self.sortByColumn(-1, Qt.SortOrder.AscendingOrder)
+            header.sortIndicatorChanged.connect(lambda *_: self._share_out())
+        self.setSelectionBehavior(QTableView.SelectionBehavior.SelectRows)
+        self.setEditTriggers(QTableView.EditTrigger.NoEditTriggers)
+        self.setAlternatingRowColors(True)
+        self.setShowGrid(False)
+        self.setWordWrap(False)
+        self.setTextElideMode(Qt.TextElideMode.ElideMiddle)
+        self.setTabKeyNavigation(False)
+        self.setHorizontalScrollMode(QTableView.ScrollMode.ScrollPerPixel)
+        self.setFrameShape(QTableView.Shape.NoFrame)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.NoContextMenu)
+        self.verticalHeader().hide()
+        self.verticalHeader().setDefaultSectionSize(round(self.fontMetrics().height() * 1.6))
+        self.setStyleSheet(f"QTableView::item {{ padding: 0 {SIDE_PX // 2}px; }}")
+        self.setAccessibleName(name)
+
+    # ------------------------------------------------------------ widths
+
+    def fit_columns(self) -> None:
+        """Give the columns their widths; once they can be seen, for of what is not Qt measures every row."""
+        self._natural, self._given = {}, {}
+        if self.isVisible():
+            self._measure()
+
+    @property
+    def fitted(self) -> bool:
+        """Whether the columns have got their widths."""
+        return bool(self._natural)
+
+    def natural_width(self, column: int, needed: int) -> int:
+        """The width of a column whose head and visible cells need this much."""
+        return needed
+
+    def _measure(self) -> None:
+        shown = [column for column in range(self.model().columnCount()) if not self.isColumnHidden(column)]
+        self._natural = {
+            column: self.natural_width(column, max(self._head_width(column), self.sizeHintForColumn(column)))
+            for column in shown
+        }
+        self._share_out()
+
+    def _head_width(self, column: int) -> int:
+        header, model = self.horizontalHeader(), self.model()
+        across = Qt.Orientation.Horizontal
+        text = model.headerData(column, across, Qt.ItemDataRole.DisplayRole)
+        picture = model.headerData(column, across, Qt.ItemDataRole.DecorationRole)
+        beside = 0
+        if isinstance(picture, QPixmap):
+            beside = round(picture.width() / picture.devicePixelRatio()) + SIDE_PX
+        return header.fontMetrics().horizontalAdvance(str(text or "")) + beside + 2 * SIDE_PX + 2
+
+    def _share_out(self) -> None:
+        """Set the widths, unless somebody changed one; what room is left goes to all, or to a last that stretches."""
+        header = self.horizontalHeader()
+        if any(self.columnWidth(column) != width for column, width in self._given.items()):
+            return
+        widths = dict(self._natural)
+        sorts = header.sortIndicatorSection()
+        if sorts in widths:
+            widths[sorts] = max(widths[sorts], self._head_width(sorts) + ARROW_PX)
+        stretches = header.stretchLastSection()
+        left = self.viewport().width() - sum(widths.values())
+        if widths and left > 0 and not stretches:
+            for place, column in enumerate(widths):
+                widths[column] += left * (place + 1) // len(widths) - left * place // len(widths)
+        for column, width in widths.items():
+            self.setColumnWidth(column, width)
+        last = max(widths, default=-1)
+        self._given = {
+            column: width for column, width in widths.items() if not (stretches and column == last)
+        }
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._share_out()
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        if not self._natural and self.proxy.rowCount():
+            self._measure()
+
+    def needed_height(self) -> int:
+        """The height that shows all rows."""
+        rows = self.proxy.rowCount() * self.verticalHeader().defaultSectionSize()
+        return (
+            rows
+            + self.horizontalHeader().sizeHint().height()
+            + self.horizontalScrollBar().sizeHint().height()
+            + 2
+        )
+
+    # ------------------------------------------------------------ rows
+
+    def source_row(self) -> int:
+        """The row of the model that is current and selected, or -1."""
+        index = self.currentIndex()
+        if not index.isValid() or not self.selectionModel().isRowSelected(index.row()):
+            return -1
+        return self.proxy.mapToSource(index).row()
+
+    def show_row(self, row: int) -> None:
+        """Make a row of the model the current one, and bring it into sight; -1 marks none."""
+        if row < 0:
+            self.clearSelection()
+        elif row != self.source_row():
+            index = self.proxy.mapFromSource(self.proxy.sourceModel().index(row, 0))
+            self.setCurrentIndex(index)
+            self.scrollTo(index)

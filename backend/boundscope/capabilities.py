@@ -91,6 +91,7 @@ def _check_complete(job: VerifyJob) -> None:
     for option, given in (
         (f"--branching {job.branching}", job.branching is not Branching.AUTO),
         (f"--batch {job.batch}", job.batch is not None),
+        ("--force-synchronous", job.force_synchronous),
     ):
         if given:
             raise UsageError(f"{option} goes with --method complete; --method {job.method} does not split")

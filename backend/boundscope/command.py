@@ -37,6 +37,8 @@ def _how(job: VerifyJob, timeout_s: float | None) -> list[str]:
         words.append("--cross-check")
     if job.branching != "auto":
         words += ["--branching", job.branching]
+    if job.force_synchronous:
+        words.append("--force-synchronous")
     if job.sharding != "none" or job.ranks != 1:
         words += ["--sharding", job.sharding, "--ranks", str(job.ranks)]
     if job.nodes:

@@ -220,11 +220,16 @@ _ASKED: tuple[tuple[str, str, bool, _Getter], ...] = (
     ("threads per rank", "", True, _threads),
     ("branching", "", True, _verify(lambda job: job.branching.value if _is_complete(job) else None)),
     ("batch", "", True, _verify(lambda job: (job.batch or DEFAULT) if _is_complete(job) else None)),
+    ("rounds", "", True, _verify(lambda job: _rounds(job) if _is_complete(job) else None)),
     ("rows at a time", "", True, _verify(lambda job: job.chunk_rows or DEFAULT)),
     ("memory budget per rank", "", True, _verify(lambda job: _budget_text(job) or DEFAULT)),
     ("seed", "", True, lambda run: getattr(_with_seed(run), "seed", None)),
     ("time limit", "s", True, _field("timeout_s")),
 )
+
+
+def _rounds(job: VerifyJob) -> str:
+    return "of the job's alone" if job.force_synchronous else DEFAULT
 
 
 def _is_complete(job: VerifyJob) -> bool:

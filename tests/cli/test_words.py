@@ -89,6 +89,7 @@ JOBS = st.builds(
     memory_budget_bytes=st.none() | st.integers(1 << 20, 1 << 40),
     memory_budget_share=st.none() | st.floats(1e-6, 1.0),
     threads_per_rank=st.none() | st.integers(1, 64),
+    force_synchronous=st.booleans(),
 )
 
 
@@ -106,6 +107,7 @@ def test_the_command_line_says_the_whole_job(job: VerifyJob) -> None:
     assert read.timeout == pytest.approx(job.timeout_s, abs=0)
     assert read.chunk_rows == job.chunk_rows
     assert read.threads == job.threads_per_rank
+    assert read.force_synchronous == job.force_synchronous
     if job.memory_budget_bytes is None and job.memory_budget_share is not None:
         assert read.memory_budget.share == pytest.approx(job.memory_budget_share, rel=1e-15)
     else:

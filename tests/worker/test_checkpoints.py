@@ -11,7 +11,6 @@ from boundscope.monitor import Monitor
 from boundscope.protocol import FileRef, LogLine, Method, PropertyFile, Verdict, VerifyJob
 from boundscope.search.checkpoint import ClauseState, SearchState
 from boundscope.sharding.ranks import RankGroup
-from boundscope.worker import checkpoints
 from boundscope.worker.checkpoints import JobCheckpoint
 from boundscope.worker.files import JobFiles
 
@@ -71,7 +70,6 @@ def test_without_a_file_nothing_happens(tmp_path, monkeypatch):
     assert mine.folder is None
     mine.save(lambda: pytest.fail("nobody needs a state"))
     mine.save_if_due(lambda: pytest.fail("nobody needs a state"))
-    mine.save_last(lambda: pytest.fail("nobody needs a state"))
     mine.settle(Verdict.VERIFIED)
     assert list(tmp_path.iterdir()) == []
 
@@ -115,9 +113,5 @@ def test_a_save_that_takes_long_is_made_once_before_the_time_is_up_and_not_after
         monitor.deadline = 5000.0
         monkeypatch.setattr(type(monitor), "remaining_s", remaining_s)
         mine.save_if_due(lambda: STATE)
-    mine.save_last(lambda: STATE)
     assert saved == [6.0], "it needs 4 s, and some to spare"
-    mine._checkpoint.cost_s = checkpoints.QUICK_S / 2
-    mine.save_last(lambda: STATE)
-    assert len(saved) == 2
     mine.settle(None)

@@ -334,6 +334,11 @@ def _add_search(parser: argparse.ArgumentParser) -> None:
         "--batch", metavar="D", type=whole, help="domains bounded together (default: as memory allows)"
     )
     search.add_argument(
+        "--force-synchronous",
+        action="store_true",
+        help="rounds of a size of the job's alone, so that runs with other --ranks bound the same domains",
+    )
+    search.add_argument(
         "--checkpoint",
         metavar="FILE",
         type=Path,

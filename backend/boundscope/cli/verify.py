@@ -176,6 +176,7 @@ def read_job(arguments: argparse.Namespace) -> VerifyJob:
         cross_check=arguments.cross_check,
         branching=arguments.branching,
         batch=arguments.batch,
+        force_synchronous=arguments.force_synchronous,
     )
     capabilities.check(job)
     return job

@@ -42,6 +42,7 @@ BLOCK_ELEMENTS = 1 << 18  # of the widest tensor, in the rows that are carried t
 MOST_ROWS, LEAST_ROWS = 2048, 16
 ASCENT = 6  # steps on weights and slopes of the last rows of parts that are still open
 NEAR = 1.0  # of what a row varies by on its part: it is not ascended where it is further below zero
+HIDDEN = ("hidden_lower", "hidden_upper")  # columns
 # Hidden intervals that take more than this for one domain are bounded anew on each part.
 MOST_HIDDEN_BYTES = 1 << 18
 
@@ -103,8 +104,7 @@ class PartLayout:
         return {
             "lower": Column(np.float64, (self.inputs,)),
             "upper": Column(np.float64, (self.inputs,)),
-            "hidden_lower": Column(np.float32, (self.hidden_count,)),
-            "hidden_upper": Column(np.float32, (self.hidden_count,)),
+            **{name: Column(np.float32, (self.hidden_count,)) for name in HIDDEN},
         }
 
     @cached_property

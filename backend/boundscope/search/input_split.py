@@ -4,8 +4,9 @@ A part is settled once each clause has a constraint, or a mixture of its constra
 all over it, or is cut away where that is so; what is left is halved where that moves the worst margin most. Hidden
 bounds of a part hold for its halves.
 
-With several ranks all keep the same pool and take the same decisions; each bounds some slices of a batch. Slices are
-the same whatever the number of ranks, and so are the bounds, bit for bit.
+With several ranks all keep the ends of all parts and take the same decisions; each bounds some slices of a batch, and
+what is known of hidden elements lies on one rank. Slices are the same whatever the number of ranks, and so are the
+bounds, bit for bit.
 """
 
 from __future__ import annotations
@@ -26,8 +27,17 @@ from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
 from boundscope.properties.types import Box
 from boundscope.protocol import Counterexample, Method
 from boundscope.search.checkpoint import SearchState
-from boundscope.search.input_domains import Bounded, ClauseTable, Floats, PartBounder, PartLayout, Rows
+from boundscope.search.input_domains import (
+    HIDDEN,
+    Bounded,
+    ClauseTable,
+    Floats,
+    PartBounder,
+    PartLayout,
+    Rows,
+)
 from boundscope.search.pool import Column, DomainPool
+from boundscope.search.spread import SpreadPool, Taken
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
 # More boxes than these share one context over all of them.
@@ -139,7 +149,7 @@ class InputSplit:
         places = np.arange(len(group.keys))
         boxes = [task.cases[mine[0][0]].box for mine in group.keys]
         start = layout.start(np.array([box.lower for box in boxes]), np.array([box.upper for box in boxes]))
-        rows = {**start, "place": places.astype(np.int32), "depth": np.zeros(len(places), np.int32)}
+        rows = {**_told(start), "place": places.astype(np.int32), "depth": np.zeros(len(places), np.int32)}
         group.fresh.append({**rows, "open": table.there.copy()})
 
     def _close(self, group: _Group) -> None:
@@ -177,13 +187,13 @@ class InputSplit:
         if group.bounder is None:
             self._open(group, self._task.root(group.keys[0][0][0]))
         for _ in range(TURN):
-            rows = group.next_batch()
-            if rows is None:
+            batch = group.next_batch()
+            if batch is None:
                 break
-            self._in_hand = len(rows["place"])
-            found = self._bound(group, rows)
+            self._in_hand = len(batch)
+            found = self._bound(group, batch)
             self._in_hand = 0
-            witness = self._keep(group, rows, found)
+            witness = self._keep(group, batch.rows, found)
             group.take_stock()
             self.proven |= group.settled
             if witness is not None:
@@ -193,7 +203,7 @@ class InputSplit:
                 self._between(self)
         return None
 
-    def _bound(self, group: _Group, rows: Rows) -> Bounded:
+    def _bound(self, group: _Group, batch: _Batch) -> _Found:
         """Bounds of all parts of a batch, equal on every rank; fewer parts at a time from when memory runs short.
 
         Raises:
@@ -201,54 +211,77 @@ class InputSplit:
         """
         while True:
             try:
-                return self._bound_at_once(group, rows)
+                return self._bound_at_once(group, batch)
             except OutOfMemoryError:
                 if self._task.force_synchronous or not group.take_less():
                     raise
             gc.collect()  # what the failed attempt's frames hold
 
-    def _bound_at_once(self, group: _Group, rows: Rows) -> Bounded:
-        ranks, count = self._task.ranks, len(rows["place"])
-        step = group.slice
-        slices = [slice(first, min(first + step, count)) for first in range(0, count, step)]
-        together = self._task.engine.weights.collective
+    def _bound_at_once(self, group: _Group, batch: _Batch) -> _Found:
+        ranks, count = self._task.ranks, len(batch)
+        slices = [np.arange(first, min(first + group.slice, count)) for first in range(0, count, group.slice)]
+        together = ranks.size == 1 or self._task.engine.weights.collective
+        dealt = np.arange(len(slices)) % ranks.size
+        wanted = [np.arange(count)] * ranks.size
+        if not together:
+            wanted = [
+                np.concatenate([wanted[0][:0], *slices[rank :: ranks.size]]) for rank in range(ranks.size)
+            ]
+        hidden = group.hidden(batch, wanted)
         mine: list[tuple[int, Bounded]] = []
+        first = 0
         for number in range(0, len(slices), 1 if together else ranks.size):
             chosen = number if together else number + ranks.rank
             error: BoundscopeError | None = None
             try:
                 self._task.monitor.check()
                 if chosen < len(slices):
-                    mine.append((chosen, group.bound({name: a[slices[chosen]] for name, a in rows.items()})))
+                    rows = {name: array[slices[chosen]] for name, array in batch.rows.items()}
+                    last = first + len(slices[chosen])
+                    rows |= {name: array[first:last] for name, array in hidden.items()}
+                    first = last
+                    mine.append((chosen, group.bound(rows)))
             except BoundscopeError as caught:
                 error = caught
             except (torch.OutOfMemoryError, MemoryError) as caught:
                 error = OutOfMemoryError(str(caught))
             ranks.agree(error)
             self._report()
-        every = [mine] if together else ranks.gather(mine)
-        return _joined([one for _, one in sorted((p for part in every for p in part), key=lambda p: p[0])])
+        wide = {
+            name: np.concatenate([hidden[name][:0], *(one.rows[name] for _, one in mine)]) for name in HIDDEN
+        }
+        told = [(chosen, dataclasses.replace(one, rows=_told(one.rows))) for chosen, one in mine]
+        every = [told] if together else ranks.gather(told)
+        bounded = _joined([one for _, one in sorted((p for part in every for p in part), key=lambda p: p[0])])
+        made = None if together else np.repeat(dealt, [len(one) for one in slices])
+        return _Found(bounded, wide, made)
 
-    def _keep(self, group: _Group, rows: Rows, found: Bounded) -> Counterexample | None:
+    def _keep(self, group: _Group, rows: Rows, found: _Found) -> Counterexample | None:
         """Put what is still open into the pool; look for a counterexample among the worst."""
-        count = len(rows["place"])
+        count, bounded = len(rows["place"]), found.bounded
         self._done += count
         self._batches += 1
         self._depth = max(self._depth, int(rows["depth"].max(initial=0)))
-        left = np.flatnonzero(found.open.any(1))
-        priority = found.lower[left].min(1)
-        kept = {name: array[left] for name, array in found.rows.items()}
+        is_left = np.asarray(bounded.open.any(1))
+        left = np.flatnonzero(is_left)
+        priority = bounded.lower[left].min(1)
+        kept = {name: array[left] for name, array in bounded.rows.items()}
         kept |= {
             "place": rows["place"][left],
             "depth": rows["depth"][left],
-            "open": found.open[left],
-            "score": found.score[left].astype(np.float32),
+            "open": bounded.open[left],
+            "score": bounded.score[left].astype(np.float32),
         }
-        group.push(kept, priority)
+        made = found.made
+        here = is_left if made is None else is_left[made == self._task.ranks.rank]
+        hidden = {name: array[here] for name, array in found.hidden.items()}
+        group.push(kept, priority, hidden, None if made is None else made[left])
         if len(left) and (self._batches <= JUDGED_ALWAYS or self._batches % JUDGED_ALWAYS == 0):
             worst = np.argsort(priority, kind="stable")[:JUDGED]
             centre = kept["lower"][worst] / 2 + kept["upper"][worst] / 2
-            return self._judged(group, kept["place"][worst], np.stack([found.worst[left][worst], centre], 1))
+            return self._judged(
+                group, kept["place"][worst], np.stack([bounded.worst[left][worst], centre], 1)
+            )
         return None
 
     def _judged(self, group: _Group, place: NDArray[Any], points: Floats) -> Counterexample | None:
@@ -284,6 +317,29 @@ class InputSplit:
         self._task.report(Standing(self._lower(), frozenset(self.proven), self._done, waiting, self._depth))
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Parts to bound: what every rank knows of them, and the parents, among those `taken`, whose hidden bounds hold for
+    them; None: nothing is known of hidden elements."""
+
+    rows: Rows
+    taken: Taken | None = None
+    parent: NDArray[np.int64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.rows["place"])
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What every rank knows of parts; hidden bounds of those that this rank has, in order. `made` is the rank of each
+    part that has them; None: every rank has all."""
+
+    bounded: Bounded
+    hidden: Rows
+    made: NDArray[np.int64] | None
+
+
 @dataclass
 class _Group:
     """Cases that share a context, the parts of their boxes that wait, and what is settled of their clauses."""
@@ -296,7 +352,7 @@ class _Group:
         self.stuck = ""
         self.settled: set[Key] = set()
         self.lower: dict[Key, float] = {}
-        self._pool: DomainPool | None = None
+        self._pool: SpreadPool | None = None
         self._counts = np.zeros((0, 0), np.int64)
 
     def begin(self, bounder: PartBounder, task: SearchTask, groups: int) -> None:
@@ -309,7 +365,15 @@ class _Group:
             "open": Column(np.bool_, (clauses,)),
             "score": Column(np.float32, (layout.inputs,)),
         }
-        self._pool = DomainPool(columns, limit_bytes=task.memory_bytes // (2 * groups), folder=task.folder)
+        hidden = {name: columns.pop(name) for name in HIDDEN}
+        limit_bytes, device = task.memory_bytes // (2 * groups), layout.context.device
+        self._pool = SpreadPool(
+            task.ranks, columns, hidden, limit_bytes=limit_bytes, folder=task.folder, device=device
+        )
+        self._spread: Callable[[DomainPool | SpreadPool], SpreadPool] = lambda pool: SpreadPool.of(
+            pool, task.ranks, columns, hidden, limit_bytes=limit_bytes, folder=task.folder, device=device
+        )
+        self._ledger, self._rank = task.engine.ledger, task.ranks.rank
         self._counts = bounder.table.there.astype(np.int64)
         self._resolution = layout.largest * RESOLUTION
         self.slice = max(1, min(SLICE, SLICE_ELEMENTS // max(1, layout.elements)))
@@ -360,29 +424,36 @@ class _Group:
             if name.startswith(fresh):
                 number, column = name.removeprefix(fresh).split(" ")
                 found.setdefault(number, {})[column] = array
-        self.fresh = [self._fitting(rows) for _, rows in sorted(found.items(), key=lambda one: int(one[0]))]
+        self.fresh = [_told(rows) for _, rows in sorted(found.items(), key=lambda one: int(one[0]))]
         saved = state.pools[self.name]
         if np.array_equal(state.arrays[f"{self.name} hidden"], layout.kept_elements):
             self._pool.close()
-            assert isinstance(saved, DomainPool)
-            self._pool = saved
+            self._pool = self._spread(saved)
             return
         # The root's bounds are others by now: what parts know of hidden elements does not fit.
+        assert isinstance(saved, DomainPool)
         while len(saved):
             rows, priority = saved.pop(MOVED)
-            self._pool.push(self._fitting(rows), priority)
+            self._pool.push(_told(rows), priority, self._nothing(len(priority)))
         saved.close()
 
-    def _fitting(self, rows: Rows) -> Rows:
+    def _nothing(self, count: int) -> Rows:
         assert self.bounder is not None
-        low, high = self.bounder.layout.nothing(len(rows["place"]))
-        return {**rows, "hidden_lower": low.cpu().numpy(), "hidden_upper": high.cpu().numpy()}
+        return {
+            name: end.cpu().numpy()
+            for name, end in zip(HIDDEN, self.bounder.layout.nothing(count), strict=True)
+        }
 
     def end(self) -> None:
         """Let go of what only a search needs."""
         if self._pool is not None:
             self._pool.close()
+            self._note(0, 0)
         self.bounder = self._pool = None
+
+    def _note(self, payload_bytes: int, key_bytes: int) -> None:
+        self._ledger.note("workspace", self.name, payload_bytes)
+        self._ledger.note("other", self.name, key_bytes)
 
     @property
     def waiting(self) -> int:
@@ -396,7 +467,7 @@ class _Group:
         assert self.bounder is not None
         return self.bounder.bound(rows, rows["place"], rows["open"])
 
-    def next_batch(self) -> Rows | None:
+    def next_batch(self) -> _Batch | None:
         """Parts to bound now: boxes that never were, or halves of the worst."""
         assert self._pool is not None
         if self.fresh:
@@ -405,22 +476,32 @@ class _Group:
                 self.fresh.append({name: array[self.batch :] for name, array in rows.items()})
                 rows = {name: array[: self.batch] for name, array in rows.items()}
             self._forget(rows)
-            return rows
+            return _Batch(rows)
         while len(self._pool):
-            rows, _ = self._pool.pop(max(1, self.batch // 2))
-            self._forget(rows)
-            halves = self._halves(rows)
+            taken = self._pool.pop(max(1, self.batch // 2))
+            self._forget(taken.small)
+            halves = self._halves({**taken.small, "parent": np.arange(len(taken))})
             if halves is not None:
-                return halves
+                parent = halves.pop("parent")
+                return _Batch(halves, taken, parent)
         return None
+
+    def hidden(self, batch: _Batch, wanted: Sequence[NDArray[np.int64]]) -> Rows:
+        """What is known of the hidden elements of those parts of a batch that this rank wants; all ranks call together,
+        with what each wants."""
+        if batch.taken is None or batch.parent is None:
+            return self._nothing(len(wanted[self._rank]))
+        return batch.taken.bring([batch.parent[one] for one in wanted])
 
     def _forget(self, rows: Rows) -> None:
         np.subtract.at(self._counts, rows["place"], rows["open"].astype(np.int64))
 
-    def push(self, rows: Rows, priority: Floats) -> None:
+    def push(self, rows: Rows, priority: Floats, hidden: Rows, made: NDArray[np.int64] | None) -> None:
+        """Parts that wait; `hidden` of those that `made` says this rank has, of all where that is None."""
         assert self._pool is not None
         np.add.at(self._counts, rows["place"], rows["open"].astype(np.int64))
-        self._pool.push(rows, priority)
+        self._pool.push(rows, priority, hidden, made)
+        self._note(self._pool.payload_bytes, self._pool.key_bytes)
 
     def _halves(self, rows: Rows) -> Rows | None:
         """Each part halved, and halved again where there are few."""
@@ -476,6 +557,11 @@ class _Group:
         least = None if self._pool is None or self.fresh else self._pool.least()
         if least is not None and not self.stuck:
             self.lower = {key: least for mine in self.keys for key in mine}
+
+
+def _told(rows: Rows) -> Rows:
+    """What every rank knows of parts."""
+    return {name: array for name, array in rows.items() if name not in HIDDEN}
 
 
 def _joined(parts: Sequence[Bounded]) -> Bounded:

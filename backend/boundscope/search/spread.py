@@ -16,6 +16,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from boundscope.errors import BoundscopeError, OutOfMemoryError
 from boundscope.search.pool import Column, DomainPool, write_pool
@@ -76,15 +77,18 @@ class Exchange:
             return {name: array[wanted[0]] for name, array in wide.items()}
         leaving = [place[one[source[one] == rank]] for one in wanted]
         came_from = source[wanted[rank]]
-        packed = _packed(wide, self._columns)[np.concatenate(leaving)]
-        came = self._ranks.exchange(
-            torch.from_numpy(packed).to(self._device),
-            [len(one) for one in leaving],
-            np.bincount(came_from, minlength=size).tolist(),
-        )
-        order = np.argsort(came_from, kind="stable")
-        rows = np.empty((len(order), packed.shape[1]), np.uint8)
-        rows[order] = came.cpu().numpy()
+        ready: list[tuple[Tensor, NDArray[np.uint8]]] = []
+
+        def pack() -> None:
+            sent = _packed(wide, self._columns)[np.concatenate(leaving)]
+            room = np.empty((len(came_from), sent.shape[1]), np.uint8)
+            ready.append((torch.from_numpy(sent).to(self._device), room))
+
+        agreed(self._ranks, pack)
+        ((sent, rows),) = ready
+        counts = np.bincount(came_from, minlength=size)
+        came = self._ranks.exchange(sent, [len(one) for one in leaving], counts.tolist())
+        rows[np.argsort(came_from, kind="stable")] = came.cpu().numpy()
         return _unpacked(rows, self._columns)
 
 

@@ -94,7 +94,7 @@ class CompleteSearch:
             monitor=self._monitor,
             ranks=self._ranks,
             batch=self._job.batch,
-            memory_bytes=self._pool_bytes(),
+            memory_bytes=self._ranks.least(self._pool_bytes()),
             folder=checkpoint.folder,
             seed=self._job.seed,
             force_synchronous=self._job.force_synchronous,

@@ -427,7 +427,9 @@ class _VerifyRun:
         waiting = [number for number in range(len(prop.cases)) if self.proof.open(prop, number)]
         for done, number in enumerate(waiting):
             self._tell_case("open cases", done, len(waiting))
-            left_s = self.monitor.remaining_s * (ROOT_SHARE if complete and not self.job.force_synchronous else 1.0)
+            left_s = self.monitor.remaining_s * (
+                ROOT_SHARE if complete and not self.job.force_synchronous else 1.0
+            )
             engine.allow(left_s / (len(waiting) - done))
             self._bound_case(engine, number, prop.cases[number], last, decisive=not complete)
             if not complete:

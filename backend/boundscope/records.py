@@ -23,6 +23,7 @@ from boundscope.protocol import (
     InstanceStarted,
     JobState,
     LayerBounds,
+    LayerMap,
     LayerNoise,
     LogLine,
     Margin,
@@ -106,6 +107,7 @@ class JobRecord:
     # Of each rank and layer, in the order in which it was told; and what a variability job found.
     noise: dict[tuple[int, str], list[LayerNoise]] = field(default_factory=dict)
     variability: VariabilityResult | None = None
+    maps: dict[str, LayerMap] = field(default_factory=dict)  # of each layer, at the end
     # Of a benchmark: its rows by number, the instance under way, and its end.
     instances: dict[int, InstanceResult] = field(default_factory=dict)
     instance_now: int | None = None
@@ -145,6 +147,8 @@ class JobRecord:
                 self.result = event
             case LayerNoise():
                 self.noise.setdefault((record.rank, event.layer), []).append(event)
+            case LayerMap():
+                self.maps[event.layer] = event
             case VariabilityResult():
                 self.variability = event
             case InstanceStarted():

@@ -20,6 +20,7 @@ from boundscope.protocol import (
     Event,
     FileRef,
     JobState,
+    LayerMap,
     LayerNoise,
     NetworkSummary,
     Progress,
@@ -115,6 +116,23 @@ def test_a_result_has_every_layer_its_tables_and_its_events(given: VariabilityFi
     assert all(event.total == 6 and event.eta_s is not None for event in progress(events))
     assert {event.layer for event in events if isinstance(event, LayerNoise)} == set(NODES)
     assert "--mode sr --samples 6 --seed 7" in result.command
+
+
+def test_feature_maps_agree_with_the_table_of_channels(given: VariabilityFiles) -> None:
+    """Each layer is told as pictures once, at the end; a channel's mean is that of its row in the table."""
+    events: list[Event] = []
+    result = run(job(), given, events.append)
+    maps = {event.layer: event for event in events if isinstance(event, LayerMap)}
+    assert list(maps) == NODES
+    told = maps["conv1"]
+    assert (told.channels, told.block) == (tuple(range(told.of_channels)), 1)
+    pictures = np.frombuffer(told.bits, "<f4").reshape(told.of_channels, told.height, told.width)
+    assert pictures.size * result.points == result.layers[0].elements
+    names = table(given.results, "channels")[0].split(",")
+    rows = [line.split(",") for line in table(given.results, "channels")[1:]]
+    column = next(place for place, name in enumerate(names) if "deviation" in name and "mean" in name)
+    means = [float(row[column]) for row in rows if row[0] == "conv1"]
+    np.testing.assert_allclose(np.nanmean(pictures, axis=(1, 2)), means, atol=0.05)
 
 
 def test_any_number_of_ranks_gives_the_same_bits(

@@ -6,15 +6,25 @@ import time
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPainter, QResizeEvent
-from PySide6.QtWidgets import QComboBox, QLabel, QSplitter, QTabWidget, QVBoxLayout, QWidget
+from PySide6.QtWidgets import (
+    QComboBox,
+    QLabel,
+    QPushButton,
+    QSplitter,
+    QStackedWidget,
+    QTabWidget,
+    QVBoxLayout,
+    QWidget,
+)
 
 from boundscope.protocol import LayerNoise
 from boundscope.records import JobRecord, Table, noise_table, variability_tables
 from boundscope_app import theme as themes
+from boundscope_app.plots.feature_maps import FeatureMaps, FeatureMapsDrawing
 from boundscope_app.plots.heat import Heat
 from boundscope_app.plots.heatmap import HeatmapDrawing, Place
 from boundscope_app.plots.heatmap_widget import HeatmapWidget
-from boundscope_app.plots.style import live_style, paper_style
+from boundscope_app.plots.style import Style, live_style, paper_style
 from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views import variability_text as words
@@ -23,16 +33,25 @@ from boundscope_app.views.cell_table import CellModel, CellTable
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page
 from boundscope_app.views.text import count, number
+from boundscope_app.views.variability_maps import MapsPanel, maps_table, maps_title
 from boundscope_app.views.variability_model import (
     by_distribution,
     by_samples,
     digits,
     flag_of,
+    full_bits,
     layers_now,
     mark_of,
 )
 
-HINT = "Point at a cell to read its layer; a click, or Up and Down, choose a layer in heatmap and table."
+HINT = (
+    "Point at a cell to read its layer; a click, or Up and Down, choose a layer; a double click, or Enter, shows its "
+    "feature maps."
+)
+MAPS_TIP = (
+    "Show the bits of the chosen layer element by element: a picture a channel (Enter, or a double click)"
+)
+NO_MAPS_TIP = "Choose a layer first; feature maps are there once the run has ended"
 MARGIN = 36
 BESIDE_PX = 900
 DRAW_SHARE = 0.2  # most of the window's time that drawing takes while large networks are told of
@@ -61,6 +80,10 @@ class VariabilityView(View):
         self.columns.setToolTip("What the columns are: how bits spread over a layer, or how they settle")
         self.columns.currentIndexChanged.connect(self._redraw)
         self.controls.addWidget(self.columns)
+        self.maps_button = QPushButton("Feature maps")
+        self.maps_button.setAutoDefault(False)
+        self.maps_button.clicked.connect(lambda: self.open_maps(self.selection.layer))
+        self.controls.addWidget(self.maps_button)
         self.controls.addStretch(1)
         self.words = QLabel(wordWrap=True)
         self.words.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -70,6 +93,13 @@ class VariabilityView(View):
         self.heatmap = HeatmapWidget(live_style(themes.current()))
         self.heatmap.picked.connect(self._pick)
         self.heatmap.hovered.connect(self._hovered)
+        self.heatmap.opened.connect(lambda row: self.open_maps(self.heatmap.heat.rows[row].name))
+        self.maps = MapsPanel()
+        self.maps.left.connect(self.close_maps)
+        self.maps.reading.connect(self._say)
+        self.picture = QStackedWidget()
+        self.picture.addWidget(self.heatmap)
+        self.picture.addWidget(self.maps)
         self._make_tables()
         self.reading = QLabel(HINT, wordWrap=True, alignment=Qt.AlignmentFlag.AlignTop)
         self.reading.setFixedHeight(2 * self.fontMetrics().lineSpacing() + 6)
@@ -77,7 +107,7 @@ class VariabilityView(View):
         self.reading.setContentsMargins(10, 3, 10, 3)
         self.reading.setMinimumWidth(1)
         self.splitter = QSplitter(Qt.Orientation.Horizontal)
-        for index, part in enumerate((self.heatmap, self.tabs)):
+        for index, part in enumerate((self.picture, self.tabs)):
             self.splitter.addWidget(part)
             self.splitter.setStretchFactor(index, 1)
         self.splitter.setChildrenCollapsible(False)
@@ -101,6 +131,7 @@ class VariabilityView(View):
         )
         for table in (self.layers, self.deployed):
             table.selectionModel().selectionChanged.connect(lambda *_, table=table: self._row_chosen(table))
+            table.activated.connect(lambda _index: self.open_maps(self.selection.layer))
         self.tabs = QTabWidget()
         self.tabs.setDocumentMode(True)
         self.tabs.addTab(self.layers, "Layers")
@@ -139,9 +170,11 @@ class VariabilityView(View):
         self.heatmap.verticalScrollBar().setValue(0)
         self.reading.setText(HINT)
         self.tabs.setCurrentIndex(0)
+        self._show_picture(self.heatmap)
 
     def theme_changed(self) -> None:
         self.heatmap.set_style(live_style(themes.current()))
+        self.maps.restyle()
 
     def _redraw(self) -> None:
         self._next_s = 0.0
@@ -200,6 +233,66 @@ class VariabilityView(View):
             self.selection.pick(self.heatmap.heat.rows[row].name)
             self._show_selected()
 
+    # ------------------------------------------------------------ feature maps
+
+    def maps_of(self, layer: str) -> FeatureMaps | None:
+        """The pictures of a layer, where the run told them."""
+        told = None if self.record is None else self.record.maps.get(layer)
+        if told is None or self.record is None:
+            return None
+        return FeatureMaps(told, full_bits(self.info, layers_now(self.record)))
+
+    @property
+    def open_layer(self) -> str:
+        """The layer whose feature maps are shown; "" where the heatmap of all layers is."""
+        maps = self.maps.maps
+        return maps.told.layer if maps is not None and self.picture.currentWidget() is self.maps else ""
+
+    def open_maps(self, layer: str) -> None:
+        """Show a layer element by element; nothing happens where there is no picture of it."""
+        maps = self.maps_of(layer)
+        if maps is None:
+            return
+        self.selection.pick(layer)
+        self._show_picture(self.maps)
+        self.maps.show_maps(maps)
+        self.maps.enter()
+        self._offer_maps()
+
+    def close_maps(self) -> None:
+        """Back to the heatmap of all layers, with the layer still chosen."""
+        self._show_picture(self.heatmap)
+        self.heatmap.setFocus(Qt.FocusReason.OtherFocusReason)
+        self._show_selected()
+
+    def _show_picture(self, picture: QWidget) -> None:
+        """The heatmap, or feature maps, which need the room of the words above."""
+        self.picture.setCurrentWidget(picture)
+        self.words.setVisible(picture is self.heatmap)
+
+    def _follow_maps(self) -> None:
+        """Where maps are shown and another layer is picked, in whatever view, show its maps, or else all layers."""
+        if not self.open_layer or self.open_layer == self.selection.layer:
+            return
+        maps = self.maps_of(self.selection.layer)
+        if maps is None:
+            self._show_picture(self.heatmap)
+        else:
+            self.maps.show_maps(maps)
+
+    def _offer_maps(self) -> None:
+        there = self.record is not None and self.selection.layer in self.record.maps
+        self.maps_button.setEnabled(there and not self.open_layer)
+        self.columns.setEnabled(not self.open_layer)
+        tip = MAPS_TIP if there else NO_MAPS_TIP
+        self.maps_button.setToolTip(tip)
+        self.maps_button.setAccessibleDescription(tip)
+
+    def _say(self, text: str) -> None:
+        if self.open_layer:
+            self.reading.setText(text)
+            self.reading.setToolTip(text)
+
     def _show_selected(self, *_: object) -> None:
         """Mark the picked layer in heatmap and tables."""
         layer = self.selection.layer
@@ -209,6 +302,10 @@ class VariabilityView(View):
         for table in (self.layers, self.deployed):
             named = [cells[0] for cells in table.cells.rows]
             table.show_row(named.index(layer) if layer in named else -1)
+        self._follow_maps()
+        self._offer_maps()
+        if self.open_layer:
+            return
         if row >= 0:
             self._read(row, None)
         else:
@@ -245,6 +342,8 @@ class VariabilityView(View):
             return ()
         result = self.record.variability
         tables = (noise_table(layers_now(self.record)),) if result is None else variability_tables(result)
+        if self.open_layer and self.maps.maps is not None:
+            return (*tables, maps_table(self.maps.maps))
         return (*tables, samples_table(self.heat())) if self.columns.currentIndex() else tables
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
@@ -252,14 +351,15 @@ class VariabilityView(View):
         h = Html(theme)
         above = h.heading("Significant bits of every layer") + h.paragraph(self.caption, muted=True)
         above += "".join(h.paragraph(each) for each in words.sentences(self.info, self.record))
+        if self.open_layer and self.maps.maps is not None:
+            above += h.paragraph(maps_title(self.maps.maps))
         head, tail = document(above, theme), document(words.tables_markup(h, self.record), theme)
         inner = width - 2 * MARGIN
         for part in (head, tail):
             part.setDocumentMargin(0)
             part.setTextWidth(inner)
-        drawing = HeatmapDrawing(self.heat(), paper_style(theme, scale), inner)
+        drawing, map_high = self._picture(paper_style(theme, scale), inner)
         map_top = MARGIN + round(head.size().height()) + 12
-        map_high = round(drawing.head_px + drawing.rows_px + drawing.foot_px)
         tail_top = map_top + map_high + 12
         needed = tail_top + round(tail.size().height()) + MARGIN
 
@@ -274,6 +374,16 @@ class VariabilityView(View):
             painter.restore()
 
         return Page(width, max(height or round(width * ASPECT), needed), theme.base, paint)
+
+    def _picture(self, style: Style, width: float) -> tuple[HeatmapDrawing | FeatureMapsDrawing, int]:
+        """What is shown, to be drawn on paper, and how high it is."""
+        maps = self.maps.maps
+        if self.open_layer and maps is not None:
+            only = self.maps.widget.current if self.maps.widget.enlarged else None
+            grid = FeatureMapsDrawing(maps, style, width, only=only)
+            return grid, round(grid.rows_px + grid.foot_px)
+        heatmap = HeatmapDrawing(self.heat(), style, width)
+        return heatmap, round(heatmap.head_px + heatmap.rows_px + heatmap.foot_px)
 
 
 def samples_table(heat: Heat) -> Table:

@@ -6,7 +6,7 @@ from boundscope.protocol.base import Struct
 from boundscope.protocol.choices import Branching, JobState, Verdict
 from boundscope.protocol.instances import InstanceResult, InstancesResult, InstanceStarted
 from boundscope.protocol.jobs import Job
-from boundscope.protocol.noise import LayerNoise, VariabilityResult
+from boundscope.protocol.noise import LayerMap, LayerNoise, VariabilityResult
 from boundscope.protocol.results import VerifyResult
 from boundscope.protocol.summaries import NetworkSummary, PropertySummary
 
@@ -113,6 +113,7 @@ Event = (
     | PropertySummary
     | VerifyResult
     | LayerNoise
+    | LayerMap
     | VariabilityResult
     | InstanceStarted
     | InstanceResult

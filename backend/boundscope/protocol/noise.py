@@ -33,6 +33,24 @@ class LayerNoise(Struct, tag="layer_noise"):
     q95_bits: float | None
 
 
+class LayerMap(Struct, tag="layer_map"):
+    """Significant bits of a layer's elements at the points measured, a picture a channel: see
+    `boundscope.variability.maps.BitsMap`.
+
+    `bits` are float32 and `kinds` int8 (0 inexact, 1 exact, 2 mean zero, 3 NaN, 4 infinite), each [channels, height,
+    width] in C order, little-endian; `channels` names the channels that are told, of `of_channels`.
+    """
+
+    layer: str
+    channels: tuple[int, ...]
+    of_channels: int
+    height: int
+    width: int
+    block: int  # elements of the layer along each side of a cell
+    bits: bytes
+    kinds: bytes
+
+
 class DecisionNoise(Struct):
     """Whether the decisions of one output flip: see `boundscope.variability.decisions.DecisionSummary`."""
 

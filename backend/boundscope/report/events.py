@@ -30,6 +30,7 @@ def events_of(record: JobRecord, info: JobInfo) -> tuple[EventRecord, ...]:
     whole += [
         (started_s + one.elapsed_s, rank, one) for (rank, _), told in record.noise.items() for one in told
     ]
+    whole += [(ended_s, 0, each) for each in record.maps.values()]
     if record.result is not None:
         whole.append((ended_s, 0, record.result))
     if record.variability is not None:

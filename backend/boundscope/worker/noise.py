@@ -15,13 +15,15 @@ from boundscope.network.graph import Network
 from boundscope.protocol import (
     CoverageSummary,
     DecisionNoise,
+    LayerMap,
     LayerNoise,
     NoiseSource,
     OperatorCoverage,
     Progress,
 )
-from boundscope.variability.digits import LEAST_SAMPLES, digits, summarise
+from boundscope.variability.digits import LEAST_SAMPLES, Digits, digits, summarise
 from boundscope.variability.inputs import Inputs
+from boundscope.variability.maps import bits_map
 from boundscope.variability.moments import Moments
 from boundscope.variability.moments_file import RunMoments
 from boundscope.variability.sampling import Layer, Sampler
@@ -37,6 +39,8 @@ TELL_S = 0.5  # between two looks at the layers
 TELL_SHARE = 0.1  # of a run's time that may go into them
 # A CSV of more rows takes longer to write than most runs.
 CSV_ELEMENTS = 2_000_000
+# Cells of the pictures of one layer, and of all: 5 bytes each in the job's history.
+MAP_CELLS, ALL_MAP_CELLS = 1 << 15, 1 << 20
 
 
 @dataclass
@@ -103,7 +107,28 @@ class LiveNoise:
 
 def layer_noise(layer: Layer, moments: Moments, elapsed_s: float) -> LayerNoise:
     """The digits of one layer in short."""
-    summary = summarise(digits(moments))
+    return _in_short(layer, digits(moments), elapsed_s)
+
+
+def layer_map(layer: Layer, found: Digits, most_cells: int) -> LayerMap | None:
+    """The digits of one layer as pictures; None where it has no axes."""
+    pictures = bits_map(found, most_cells)
+    if pictures is None:
+        return None
+    return LayerMap(
+        layer=layer.name,
+        channels=pictures.channels,
+        of_channels=pictures.of_channels,
+        height=pictures.bits.shape[1],
+        width=pictures.bits.shape[2],
+        block=pictures.block,
+        bits=pictures.bits.astype("<f4").tobytes(),
+        kinds=pictures.kinds.tobytes(),
+    )
+
+
+def _in_short(layer: Layer, found: Digits, elapsed_s: float) -> LayerNoise:
+    summary = summarise(found)
     bits = summary.deviation_bits
     return LayerNoise(
         elapsed_s=elapsed_s,
@@ -125,16 +150,22 @@ def layer_noise(layer: Layer, moments: Moments, elapsed_s: float) -> LayerNoise:
 
 
 def measure(measured: Measured, sampler: Sampler, run: RunMoments, monitor: Monitor) -> None:
-    """Layers and decisions of the whole run, the layers also as events."""
-    measured.layers = tuple(
-        layer_noise(layer, run.layers[layer.name], monitor.elapsed_s) for layer in sampler.layers
-    )
-    for layer in measured.layers:
-        monitor.emit(layer)
-    found = []
+    """Layers and decisions of the whole run, the layers also as events, in numbers and as pictures."""
+    layers, total = [], len(sampler.layers)
+    most_cells = min(MAP_CELLS, ALL_MAP_CELLS // max(1, total))
+    for done, layer in enumerate(sampler.layers):
+        monitor.emit(Progress(stage="bits of every layer", done=done, total=total))
+        found = digits(run.layers[layer.name])
+        layers.append(_in_short(layer, found, monitor.elapsed_s))
+        monitor.emit(layers[-1])
+        pictures = layer_map(layer, found, most_cells)
+        if pictures is not None:
+            monitor.emit(pictures)
+    measured.layers = tuple(layers)
+    decided = []
     for name, decisions in run.decisions.items():
         summary = decisions.totals().summary()
-        found.append(
+        decided.append(
             DecisionNoise(
                 layer=name,
                 samples=summary.samples,
@@ -147,7 +178,7 @@ def measure(measured: Measured, sampler: Sampler, run: RunMoments, monitor: Moni
                 sentence=summary.sentence(),
             )
         )
-    measured.decisions = tuple(found)
+    measured.decisions = tuple(decided)
 
 
 def told_sources(
@@ -186,7 +217,8 @@ def write_tables(folder: Path, run: RunMoments, ending: str, monitor: Monitor) -
     if run.decisions:
         tables.append(decision_table({name: each.totals() for name, each in run.decisions.items()}))
     names = [MOMENTS]
-    for table in tables:
+    for done, table in enumerate(tables):
+        monitor.emit(Progress(stage="writing tables", done=done, total=len(tables) + 1))
         names.append(f"{table.name}.{ending}")
         write_table(table, folder / names[-1])
     elements = sum(one.kind.size for one in found.values())
@@ -196,6 +228,7 @@ def write_tables(folder: Path, run: RunMoments, ending: str, monitor: Monitor) -
             "warning",
         )
         return tuple(names)
+    monitor.emit(Progress(stage="writing tables", done=len(tables), total=len(tables) + 1))
     names.append(f"variability_elements.{ending}")
     write_columns(element_columns(run.layers), folder / names[-1])
     return tuple(names)

@@ -124,7 +124,7 @@ ACTIONS: tuple[Action, ...] = (
         "run.compare",
         "Run",
         "Compare runs",
-        "Put the two to eight runs that are selected in the Jobs table side by side",
+        "Put the two to eight runs whose boxes in the Jobs table are ticked side by side",
         "Ctrl+D",
         separator_before=True,
     ),

@@ -74,13 +74,13 @@ class Commands:
             go_to(self._window.form, self._window.form.run_button)
 
     def compare(self) -> None:
-        """Put the runs that are selected in the Jobs table side by side, or say how to select them."""
-        window, picked = self._window, self._window.jobs.picked()
+        """Put the runs that are marked in the Jobs table side by side, or say how to mark them."""
+        window, picked = self._window, self._window.jobs.marked
         if not LEAST_RUNS <= len(picked) <= MOST_RUNS:
             window.tell(
                 "info",
-                f"Select {LEAST_RUNS} to {MOST_RUNS} runs in the Jobs table, then compare them: Ctrl+click or "
-                f"Shift+click, or with the keys Shift+Up and Shift+Down, or Ctrl+Space. Selected now: {len(picked)}.",
+                f"Tick the boxes of {LEAST_RUNS} to {MOST_RUNS} runs in the Jobs table, or press Space on each, then "
+                f"compare them. Ticked now: {len(picked)}.",
             )
             go_to(window.jobs, window.jobs.table)
             return

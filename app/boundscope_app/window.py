@@ -231,6 +231,7 @@ class MainWindow(QMainWindow):
         self.runs.changed.connect(self._update_actions)
         self.runs.comparing.connect(self._comparing)
         self.jobs.picked_changed.connect(self._update_actions)
+        self.jobs.compare_wanted.connect(self.commands.compare)
         self.session.told.connect(self.tell)
         self.session.taken_back.connect(self.messages.take_back)
         self.session.run_refused.connect(self._run_refused)

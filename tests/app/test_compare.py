@@ -97,12 +97,12 @@ def test_rows_picked_together_are_compared_and_one_alone_is_shown(lone_window: M
     assert lone_window.tabs.current_view_id == "compare"
 
 
-def test_one_row_alone_says_how_to_pick_more(lone_window: MainWindow) -> None:
+def test_one_row_alone_says_how_to_mark_more(lone_window: MainWindow) -> None:
     fill(lone_window)
     pick(lone_window, "p0")
     lone_window.actions_by_id["run.compare"].trigger()
     assert lone_window.runs.compared == ()
-    assert "Ctrl+click" in " ".join(lone_window.messages.texts)
+    assert "Tick the boxes of 2 to 8 runs" in " ".join(lone_window.messages.texts)
 
 
 def test_plots_of_several_stand_in_the_place_of_those_of_one(lone_window: MainWindow) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 from msgspec.structs import replace
-from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt
+from PySide6.QtCore import QAbstractTableModel, QModelIndex, QObject, QPersistentModelIndex, Qt, Signal
 from PySide6.QtGui import QColor, QFont
 
 from boundscope.protocol import (
@@ -39,12 +40,18 @@ Index = QModelIndex | QPersistentModelIndex
 
 
 class JobsModel(QAbstractTableModel):
-    """Follows a RunModel; durations and times to go of running jobs move when `tick` is called."""
+    """Follows a RunModel; durations and times to go of running jobs move when `tick` is called.
+
+    Each run has a box to mark it for a comparison; `marks_changed` when another set of them is marked.
+    """
+
+    marks_changed = Signal()
 
     def __init__(self, runs: RunModel, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._runs = runs
         self._ids: list[str] = []
+        self._marked: set[str] = set()
         self._heard: dict[
             str, tuple[Progress | None, float]
         ] = {}  # the last progress of a run, and when it came
@@ -62,6 +69,24 @@ class JobsModel(QAbstractTableModel):
     def id_at(self, row: int) -> str:
         return self._ids[row] if 0 <= row < len(self._ids) else ""
 
+    # ------------------------------------------------------------ marks
+
+    @property
+    def marked(self) -> tuple[str, ...]:
+        """The runs that are marked, the oldest first."""
+        return tuple(job_id for job_id in reversed(self._ids) if job_id in self._marked)
+
+    def set_marked(self, job_ids: Iterable[str]) -> None:
+        """Mark these runs and no others."""
+        wanted = set(job_ids) & set(self._ids)
+        if wanted != self._marked:
+            changed = wanted ^ self._marked
+            self._marked = wanted
+            for job_id in changed & set(self._ids):
+                place = self.index(self.row_of(job_id), STATE)
+                self.dataChanged.emit(place, place, [Qt.ItemDataRole.CheckStateRole])
+            self.marks_changed.emit()
+
     def tick(self) -> None:
         """Let time pass for jobs that run."""
         for row, job_id in enumerate(self._ids):
@@ -75,6 +100,7 @@ class JobsModel(QAbstractTableModel):
         self.beginResetModel()
         self._ids = list(reversed(self._runs.ids))
         self.endResetModel()
+        self.set_marked(self._marked)
 
     def _add(self, job_id: str) -> None:
         self.beginInsertRows(QModelIndex(), 0, 0)
@@ -113,6 +139,7 @@ class JobsModel(QAbstractTableModel):
             self.beginRemoveRows(QModelIndex(), row, row)
             del self._ids[row]
             self.endRemoveRows()
+            self.set_marked(self._marked)
 
     def _repaint(self) -> None:
         if self._ids:
@@ -125,6 +152,18 @@ class JobsModel(QAbstractTableModel):
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:
         return 0 if parent.isValid() else len(COLUMNS)
+
+    def flags(self, index: Index) -> Qt.ItemFlag:
+        flags = super().flags(index)
+        return flags | Qt.ItemFlag.ItemIsUserCheckable if index.column() == STATE else flags
+
+    def setData(self, index: Index, value: Any, role: int = Qt.ItemDataRole.EditRole) -> bool:
+        job_id = self.id_at(index.row())
+        if role != Qt.ItemDataRole.CheckStateRole or not job_id:
+            return False
+        marked = Qt.CheckState(value) is Qt.CheckState.Checked
+        self.set_marked(self._marked | {job_id} if marked else self._marked - {job_id})
+        return True
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
         if orientation is Qt.Orientation.Horizontal and role == Qt.ItemDataRole.DisplayRole:
@@ -139,6 +178,8 @@ class JobsModel(QAbstractTableModel):
         match role:
             case Qt.ItemDataRole.DisplayRole:
                 return self._text(info, column)
+            case Qt.ItemDataRole.CheckStateRole if column == STATE:
+                return Qt.CheckState.Checked if info.id in self._marked else Qt.CheckState.Unchecked
             case Qt.ItemDataRole.ForegroundRole:
                 return _color(info, column)
             case Qt.ItemDataRole.FontRole if column == VERDICT:

@@ -119,6 +119,7 @@ class VariabilityView(View):
         layout.addWidget(self.splitter, 1)
         layout.addWidget(self.reading)
         self.set_content(content)
+        self._offer_maps()
 
     def _make_tables(self) -> None:
         named = frozenset({0, 1})

@@ -21,7 +21,7 @@ from boundscope.errors import NetworkError
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-BAND_BYTES = 4 << 20
+BAND_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

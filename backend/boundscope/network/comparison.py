@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,10 +20,13 @@ import torch
 from numpy.typing import NDArray
 
 from boundscope.errors import DynamicShapeError, NetworkError
+from boundscope.network.arrays import as_tensor
 from boundscope.network.file import read_model
 from boundscope.network.graph import Network, Node
 from boundscope.network.operators.base import Array, OnnxOperator
 from boundscope.network.operators.movement import DynamicSlice
+from boundscope.network.pieces import Pieces, in_pieces
+from boundscope.network.products import WideProduct
 from boundscope.network.runtime import Session
 
 RANDOM_POINTS = 3
@@ -69,22 +72,30 @@ def compare_with_onnxruntime(
         NetworkError: a node differs (the first one is named), or ONNX Runtime cannot run the file.
     """
     start = time.perf_counter()
-    session = _exposed_session(network, between)
-    available = set(session.outputs)
+    runtime = _exposed(network, between)
+    available = set(runtime.outputs)
     worst, worst_node, output_difference, points = 0.0, "", 0.0, 0
     compared = [node for node in network.nodes if any(name in available for name in node.outputs)]
     for point in _points(network, lower, upper, seed):
         points += 1
         between()
         feeds = _feeds(network, point)
-        values = dict(zip(session.outputs, session.run(feeds), strict=True))
-        values.update(feeds)
-        _check_constants(network, values)
-        for node in compared:
+        values = dict(feeds)
+        waiting = compared
+        for found in runtime.run(feeds):
             between()
-            difference = _compare_node(network, node, values)
-            if difference > worst:
-                worst, worst_node = difference, node.name
+            values.update(found)
+            _check_constants(network, found)
+            later = []
+            for node in waiting:
+                if not _has_values(network, node, values, available):
+                    later.append(node)
+                    continue
+                between()
+                difference = _compare_node(network, node, values)
+                if difference > worst:
+                    worst, worst_node = difference, node.name
+            waiting = later
         output_difference = max(output_difference, _compare_outputs(network, feeds, values))
     return Comparison(
         max_difference=worst,
@@ -97,24 +108,44 @@ def compare_with_onnxruntime(
     )
 
 
-def _exposed_session(network: Network, between: Callable[[], None]) -> Session:
-    """A session on the file with every intermediate tensor as an output, without graph optimisation."""
+class _Whole:
+    """A session on the whole file."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self.outputs = tuple(session.outputs)
+
+    def run(self, feeds: Mapping[str, Array]) -> Iterator[dict[str, Array]]:
+        yield dict(zip(self.outputs, self._session.run(feeds), strict=True))
+
+
+def _exposed(network: Network, between: Callable[[], None]) -> _Whole | Pieces:
+    """The file with every intermediate tensor as an output, without graph optimisation."""
+    threads = torch.get_num_threads()
+    wanted = {name for node in network.nodes for name in node.outputs if name} | set(network.constants)
+    pieces = in_pieces(network.source, wanted, network.name, threads)
+    if pieces is not None:
+        return pieces
     model = read_model(network.source)
     between()
     present = {value.name for value in model.graph.output}
-    wanted = {name for node in network.nodes for name in node.outputs if name} | set(network.constants)
     for node in model.graph.node:
         for name in node.output:
             if name in wanted and name not in present:
                 present.add(name)
                 model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
-    threads = torch.get_num_threads()
     if model.ByteSize() < PROTOBUF_LIMIT_BYTES:
-        return Session(model.SerializeToString(), network.name, optimized=False, threads=threads)
+        return _Whole(Session(model.SerializeToString(), network.name, optimized=False, threads=threads))
     with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
         path = Path(folder) / "network.onnx"
         onnx.save(model, str(path), save_as_external_data=True, location="weights")
-        return Session(str(path), network.name, optimized=False, threads=threads)
+        return _Whole(Session(str(path), network.name, optimized=False, threads=threads))
+
+
+def _has_values(network: Network, node: Node, values: Mapping[str, Array], available: set[str]) -> bool:
+    """Whether all values are there that the node is compared by."""
+    inputs = all(not name or name in network.constants or name in values for name in node.inputs)
+    return inputs and all(name in values for name in node.outputs if name in available)
 
 
 def _points(
@@ -147,7 +178,7 @@ def _feeds(network: Network, point: NDArray[np.float64]) -> dict[str, Array]:
     return feeds
 
 
-def _check_constants(network: Network, values: dict[str, Array]) -> None:
+def _check_constants(network: Network, values: Mapping[str, Array]) -> None:
     """Folded constants against what ONNX Runtime computes for them."""
     for name, ours in network.constants.items():
         theirs = values.get(name)
@@ -168,9 +199,13 @@ def _check_constants(network: Network, values: dict[str, Array]) -> None:
 
 def _compare_node(network: Network, node: Node, values: dict[str, Array]) -> float:
     """Largest difference of a node's outputs, computed from ONNX Runtime's values of its inputs."""
-    inputs = [_tensor(network, name, values) for name in node.inputs]
+    wide = WideProduct.of(network, node)
+    inputs = [
+        None if wide is not None and index == 1 else _tensor(network, name, values)
+        for index, name in enumerate(node.inputs)
+    ]
     with torch.no_grad():
-        results = node.op.evaluate(inputs)
+        results = node.op.evaluate(inputs) if wide is None else (wide.evaluate(inputs),)
     worst = 0.0
     for name, result in zip(node.outputs, results, strict=False):
         if name not in values:
@@ -181,7 +216,7 @@ def _compare_node(network: Network, node: Node, values: dict[str, Array]) -> flo
         difference = _difference(ours, theirs)
         if not difference.any():
             continue
-        allowed = _tolerance(node, inputs, result)
+        allowed = _tolerance(node, wide, inputs, result)
         excess = np.nan_to_num(difference, nan=np.inf, posinf=np.inf) > allowed
         if excess.any():
             where = tuple(int(i) for i in np.argwhere(excess)[0])
@@ -197,8 +232,7 @@ def _compare_node(network: Network, node: Node, values: dict[str, Array]) -> flo
 def _tensor(network: Network, name: str, values: dict[str, Array]) -> torch.Tensor | None:
     if not name:
         return None
-    value = network.constants[name] if name in network.constants else values[name]
-    return torch.from_numpy(value if value.flags.writeable else value.copy())
+    return as_tensor(network.constants[name] if name in network.constants else values[name])
 
 
 def _difference(ours: Array, theirs: Array) -> NDArray[np.float64]:
@@ -209,21 +243,26 @@ def _difference(ours: Array, theirs: Array) -> NDArray[np.float64]:
         return np.where(same, 0.0, np.abs(a - b))
 
 
-def _tolerance(node: Node, inputs: list[torch.Tensor | None], output: torch.Tensor) -> NDArray[np.float64]:
+def _tolerance(
+    node: Node, wide: WideProduct | None, inputs: list[torch.Tensor | None], output: torch.Tensor
+) -> NDArray[np.float64]:
     """How far apart two correct evaluations of each element may be."""
     if not output.is_floating_point() or not isinstance(node.op, OnnxOperator) or not node.op.rounds:
         return np.zeros(output.shape)
     limits = torch.finfo(output.dtype)
     with torch.no_grad():
-        magnitude = node.op.term_magnitude(inputs, output)
-    ulp = (BASE_ULP + node.op.term_count(inputs)) * limits.eps
+        magnitude = node.op.term_magnitude(inputs, output) if wide is None else wide.term_magnitude(inputs)
+    terms = node.op.term_count(inputs)
+    ulp = (BASE_ULP + terms) * limits.eps
     return np.broadcast_to(magnitude.to(torch.float64).numpy() * ulp + 4 * limits.tiny, output.shape)
 
 
 def _compare_outputs(network: Network, feeds: dict[str, Array], values: dict[str, Array]) -> float:
     """Difference of the outputs when each side runs the whole network."""
     with torch.no_grad():
-        outputs = network.evaluate({name: torch.from_numpy(value) for name, value in feeds.items()})
+        outputs = network.evaluate(
+            {name: torch.from_numpy(value) for name, value in feeds.items()}, lean=True
+        )
     worst = 0.0
     for info in network.outputs:
         difference = _difference(outputs[info.name].numpy(), values[info.name])

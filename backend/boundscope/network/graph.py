@@ -96,12 +96,14 @@ class Network:
         *,
         constants: Mapping[str, torch.Tensor] | None = None,
         visit: Callable[[Node, tuple[torch.Tensor, ...]], None] | None = None,
+        lean: bool = False,
     ) -> dict[str, torch.Tensor]:
         """Run the graph. `inputs` have each network input's shape; returns the outputs by name.
 
         `constants` overrides the constants as torch tensors (float64 copies, or on another device); floating
         constants that it leaves out are converted to the inputs' dtype and device. `visit` is called after
-        every node with its outputs. Intermediate tensors are freed after their last use.
+        every node with its outputs. Intermediate tensors are freed after their last use. `lean`: wide matrices that
+        `constants` leaves out are read a band at a time.
 
         Raises:
             NetworkError: an input is missing or has another shape.
@@ -109,6 +111,7 @@ class Network:
         import torch
 
         from boundscope.network.arrays import as_tensor
+        from boundscope.network.products import WideProduct
 
         values = self._checked_inputs(inputs)
         sample = values[self.inputs[0].name]
@@ -128,10 +131,16 @@ class Network:
         kept = {info.name for info in self.outputs}
         last_use = {name: i for i, node in enumerate(self.nodes) for name in node.inputs}
         for i, node in enumerate(self.nodes):
-            arguments = [value_of(name) for name in node.inputs]
+            wide = WideProduct.of(self, node) if lean and not given.keys() & node.inputs[1:2] else None
+            arguments = [
+                None if wide is not None and index == 1 else value_of(name)
+                for index, name in enumerate(node.inputs)
+            ]
             first = arguments[0] if arguments else None
-            if dtype is not None and first is not None and node.op.only_rounds:
-                results: tuple[torch.Tensor, ...] = (first,)
+            if wide is not None:
+                results: tuple[torch.Tensor, ...] = (wide.evaluate(arguments),)
+            elif dtype is not None and first is not None and node.op.only_rounds:
+                results = (first,)
             else:
                 results = node.op.evaluate(arguments)
             results = tuple(_converted(result, dtype) for result in results)

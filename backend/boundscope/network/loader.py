@@ -194,7 +194,9 @@ class _Builder:
         if not isinstance(op, Gemm | MatMul) or (emptied := op.without_terms(shapes)) is None:
             return None
         given = [
-            None if info is None else torch.zeros(shape, dtype=as_tensor(np.empty(0, info.dtype)).dtype)
+            None
+            if info is None or shape is None
+            else torch.zeros(shape, dtype=as_tensor(np.empty(0, info.dtype)).dtype)
             for info, shape in zip(known, (*emptied, *shapes[2:]), strict=True)
         ]
         try:

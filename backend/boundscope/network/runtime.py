@@ -32,8 +32,17 @@ def original_source(path: str | os.PathLike[str]) -> bytes:
 class Session:
     """One network in ONNX Runtime."""
 
-    def __init__(self, source: bytes | str, name: str, *, optimized: bool, threads: int = 1) -> None:
-        """Load a network from its bytes or its path; `name` is how messages call it.
+    def __init__(
+        self,
+        source: bytes | str,
+        name: str,
+        *,
+        optimized: bool,
+        threads: int = 1,
+        keeps_memory: bool = True,
+    ) -> None:
+        """Load a network from its bytes or its path; `name` is how messages call it. `keeps_memory`: what one run took
+        is kept for the next.
 
         Raises:
             NetworkError: ONNX Runtime refuses it.
@@ -45,6 +54,7 @@ class Session:
         options.log_severity_level = _FATAL_ONLY
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
+        options.enable_cpu_mem_arena = keeps_memory
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         level = onnxruntime.GraphOptimizationLevel
         options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL

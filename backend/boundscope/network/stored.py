@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -26,7 +26,10 @@ LARGE_BYTES = 1 << 16  # of a tensor's data, from which on it is taken from wher
 _WINDOW_BYTES = 1 << 12
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _MODEL_GRAPH, _GRAPH_INITIALIZER, _TENSOR_RAW_DATA = 7, 5, 9
-_DTYPES = {onnx.TensorProto.FLOAT: np.dtype("<f4"), onnx.TensorProto.DOUBLE: np.dtype("<f8")}
+_DTYPES: Mapping[int, np.dtype[np.floating]] = {
+    onnx.TensorProto.FLOAT: np.dtype("<f4"),
+    onnx.TensorProto.DOUBLE: np.dtype("<f8"),
+}
 
 
 class _NotUnderstoodError(Exception):
@@ -79,7 +82,7 @@ class DataFile:
                 self._map = self._map or MappedFile(self.file)
                 return self._map.array(place.dtype, place.shape, place.offset)
             found = np.empty(place.shape, place.dtype)
-            memory = memoryview(found).cast("B")
+            memory = memoryview(found.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
             done = 0
             while done < len(memory):
                 count = os.preadv(self.file.fileno(), [memory[done:]], place.offset + done)
@@ -99,6 +102,10 @@ class Place:
     offset: int
     shape: tuple[int, ...]
     dtype: np.dtype[np.floating]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
     @property
     def array(self) -> Array:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.network.arrays import as_tensor
 from boundscope.network.graph import Network, Node, Operator, TensorInfo
 from boundscope.network.operators import (
     activation,
@@ -29,6 +28,7 @@ from boundscope.network.operators import (
     reduction,
     shape,
 )
+from boundscope.network.products import WideProduct, read_whole
 from boundscope.search.surrogates import surrogate_of
 
 BATCH_ELEMENTS = 1 << 24  # elements of all tensors of all points that are evaluated together
@@ -98,12 +98,14 @@ class BatchedNetwork:
         self.network = network
         self.dtype = dtype
         self._constants: dict[str, Tensor] = {}
+        self._outputs = {info.name for info in network.outputs}
+        whole = read_whole(network) | self._outputs
         for name, array in network.constants.items():
-            tensor = as_tensor(array)
-            self._constants[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
+            if name in whole:
+                tensor = as_tensor(array)
+                self._constants[name] = tensor.to(dtype) if tensor.is_floating_point() else tensor
         self._steps = [_step_of(network, node, surrogate) for node in network.nodes]
         self._last_use = {name: i for i, node in enumerate(network.nodes) for name in node.inputs}
-        self._outputs = {info.name for info in network.outputs}
         self._batched: bool | None = None  # None: not compared yet
         elements = sum(info.size for name, info in network.tensors.items() if name not in network.constants)
         self.most_points = max(1, BATCH_ELEMENTS // max(1, elements))
@@ -174,15 +176,10 @@ class BatchedNetwork:
             inputs[info.name] = point[position : position + info.size].reshape(info.shape)
             position += info.size
         try:
-            values = self.network.evaluate(inputs, constants=self._constants)
+            values = self.network.evaluate(inputs, constants=self._constants, lean=True)
         except POINT_ERRORS:
             return point.new_full((self.network.output_count,), math.nan)
         return torch.cat([values[info.name].reshape(-1).to(self.dtype) for info in self.network.outputs])
-
-
-def as_tensor(array: NDArray[Any]) -> Tensor:
-    """An array as a tensor on the same memory, which nobody writes to."""
-    return torch.from_numpy(array if array.flags.writeable else np.array(array))
 
 
 def operations(network: Network) -> int:
@@ -214,6 +211,9 @@ def _step_of(network: Network, node: Node, surrogate: bool) -> Step:
         return lambda values, count, failed: (smooth(_present(values[0])),)
     batched = [bool(name) and name not in network.constants for name in node.inputs]
     ranks = [_rank(network, name) for name in node.inputs]
+    wide = WideProduct.of(network, node)
+    if wide is not None:  # what it adds has the output's own axes, or fewer, and goes with any number of points
+        return lambda values, count, failed: (wide.evaluate(values),)
     direct = _direct(network, node, batched, ranks)
     return direct or _by_vmap(network, node, batched)
 

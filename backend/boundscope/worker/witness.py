@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from boundscope.bounds import BoundEngine
 from boundscope.errors import BoundError, UnsupportedOperatorError
 from boundscope.monitor import Monitor
+from boundscope.network.arrays import release
 from boundscope.network.graph import Network
 from boundscope.properties import to_vnnlib
 from boundscope.properties.exact import inside
@@ -56,6 +57,7 @@ class Witnesses:
         self._keep_margins()
         self._kept = None
         self._runs = Runs(self._files.network)
+        release(self._network.constants)
 
     @property
     def margins(self) -> Mapping[tuple[int, int], float]:

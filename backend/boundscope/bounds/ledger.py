@@ -5,13 +5,17 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from torch import Tensor
 
 from boundscope.errors import OutOfMemoryError
 from boundscope.protocol import MEMORY_CATEGORIES, MemorySample, RankMemory
+
+_CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 
 
 @dataclass
@@ -39,6 +43,7 @@ class MemoryLedger:
         self._process = psutil.Process()
         self._idle_resident = self._process.memory_info().rss
         self._peak_resident = self._idle_resident
+        self._watched = False
 
     def hold(self, tensor: Tensor, category: str) -> Tensor:
         """Count a tensor's storage under a category (once, however many tensors share it); returns the tensor.
@@ -105,9 +110,17 @@ class MemoryLedger:
                 limit_bytes=self.limit_bytes,
             )
 
+    def watch_resident(self) -> None:
+        """Have the kernel keep the peak of the process's resident size from now on (Linux), so that none is missed
+        between two samples; one ledger of a process at a time."""
+        with suppress(OSError):
+            _CLEAR_REFS.write_text("5")  # proc(5): resets VmHWM
+            self._watched = True
+
     def peaks(self, rank: int) -> RankMemory:
         """Peaks so far; the resident one is above what the process held when the ledger was made."""
-        self._peak_resident = max(self._peak_resident, self._process.memory_info().rss)
+        resident = _resident_peak_bytes() if self._watched else self._process.memory_info().rss
+        self._peak_resident = max(self._peak_resident, resident)
         with self._lock:
             return RankMemory(
                 rank=rank,
@@ -135,6 +148,7 @@ class MemorySampler:
         self._thread = threading.Thread(target=self._run, name="memory-sampler", daemon=True)
 
     def __enter__(self) -> MemorySampler:
+        self._ledger.watch_resident()
         self._send()
         self._thread.start()
         return self
@@ -150,6 +164,14 @@ class MemorySampler:
 
     def _send(self) -> None:
         self._emit(self._ledger.sample(self._elapsed_s()))
+
+
+def _resident_peak_bytes() -> int:
+    """VmHWM of this process."""
+    for line in _STATUS.read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
 
 
 def _mib(size: int) -> str:

@@ -92,7 +92,8 @@ def build_window(options: argparse.Namespace, kept: settings_store.Settings, not
     from boundscope_app.window import MainWindow
 
     chosen = options.home is not None or options.connection is not None
-    host = None if chosen else options.host or kept.last_host
+    asked = kept.last_host if options.host is None else kept.known(options.host)
+    host = None if chosen else asked
     link = Link(options.home, options.connection, host=host)
     window = MainWindow(link, kept, note, options.theme)
     window.setWindowIcon(icons.application_icon())

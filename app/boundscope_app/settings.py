@@ -40,6 +40,11 @@ class Settings(msgspec.Struct, kw_only=True):
         """The host that the window was connected to last, where it is still known."""
         return next((each for each in self.hosts if each.name == self.host), None)
 
+    def known(self, host: RemoteHost) -> RemoteHost:
+        """The host as it was written down in the window, with its command, in the folder that is asked for now."""
+        kept = next((each for each in self.hosts if each.name == host.name), None)
+        return host if kept is None else msgspec.structs.replace(kept, home=host.home or kept.home)
+
     def remember(self, path: Path) -> None:
         """Put a path first among the recent ones."""
         text = str(path.absolute())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,8 +16,8 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.test_session import run_example, wait_ended
-from app.window_support import APP_PATHS, close, end_daemon, wait_connected
-from boundscope.client import RemoteHost
+from app.window_support import APP_PATHS, close, end_daemon, example_draft, wait_connected
+from boundscope.client import RemoteHost, connect_remote, connection_path, read_host
 from boundscope_app import settings as settings_store
 from boundscope_app.link_types import LinkState, Phase
 from boundscope_app.settings import Settings
@@ -130,6 +133,52 @@ def test_an_error_stays_in_the_dialog_where_it_can_be_mended(
     dialog.choose(elsewhere)
     dialog.remove_button.click()
     assert dialog.hosts == ()
+
+
+@needs_ssh
+@pytest.mark.usefixtures("screen")
+def test_the_command_line_opens_the_window_on_the_daemon_of_a_host(
+    elsewhere: RemoteHost, config: Path, own_home: Path
+) -> None:
+    """`boundscope open NET PROPERTY --host HOST:FOLDER --run`: the run is made there, not here; closing leaves it."""
+    draft = example_draft()
+    place = RemoteHost(name=HOST, home=elsewhere.home).text
+    assert read_host(place).home == elsewhere.home
+    words = ["open", str(draft.network), str(draft.property_source), "--host", place, "--run"]
+    environment = {
+        **os.environ,
+        "BOUNDSCOPE_REMOTE_COMMAND": elsewhere.command,
+        "BOUNDSCOPE_HOME": str(own_home),
+    }
+    window = subprocess.Popen([sys.executable, "-m", "boundscope", *words], env=environment)
+    try:
+        deadline = time.monotonic() + 60
+        with connect_remote(elsewhere) as client:
+            while not any(info.kind == "verify" and info.state.ended for info in client.jobs()):
+                assert window.poll() is None, "the window has gone"
+                assert time.monotonic() < deadline, "no run has ended there"
+                client.poll(0.1)
+        window.terminate()
+        assert window.wait(30) == 0
+    finally:
+        if window.poll() is None:
+            window.kill()
+            window.wait()
+    assert not connection_path(own_home).exists(), "no daemon was started here"
+
+
+def test_a_host_from_the_command_line_is_the_one_that_was_written_down(lone_window: MainWindow) -> None:
+    """By its name, with the command that stands there; a folder that is given goes before the one that was kept."""
+    kept = RemoteHost(name="gpu1", command="/opt/boundscope", home="/data")
+    settings = Settings(hosts=(kept,))
+    assert settings.known(read_host("gpu1")) == kept
+    assert settings.known(read_host("gpu1:/tmp/b")) == RemoteHost(
+        name="gpu1", command="/opt/boundscope", home="/tmp/b"
+    )
+    assert settings.known(read_host("gpu2")) == RemoteHost(name="gpu2")
+    dialog = lone_window.remote_dialog
+    dialog.choose(read_host("gpu2"))
+    assert dialog.list.currentItem().text() == "gpu2", "it is shown, and can be written down"
 
 
 def test_this_computer_is_always_there_and_cannot_be_removed(lone_window: MainWindow) -> None:

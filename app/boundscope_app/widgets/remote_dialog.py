@@ -200,7 +200,10 @@ class RemoteDialog(QDialog):
         return self._hosts[row - 1] if row > 0 else None
 
     def choose(self, host: RemoteHost | None) -> None:
-        """Show this one."""
+        """Show this one, which may have come from the command line."""
+        if host is not None and host not in self._hosts:
+            self._hosts.append(host)
+            self.list.addItem(host.name)
         self.list.setCurrentRow(self._hosts.index(host) + 1 if host in self._hosts else 0)
 
     def _chosen(self, _row: int) -> None:

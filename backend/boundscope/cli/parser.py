@@ -565,6 +565,7 @@ def _add_open(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--example", metavar="NAME", help="open an example; see `boundscope example --list`")
     parser.add_argument("--run", dest="run_now", action="store_true", help="run it at once")
     _add_home(parser, remote=False)
+    _add_host(parser, "home", "work with the daemon of another host, through ssh")
 
 
 def _add_jobs(parser: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ import sys
 from importlib.util import find_spec
 
 from boundscope.cli import inputs
+from boundscope.client import RemoteHost
 from boundscope.errors import BoundscopeError, UsageError
 from boundscope.examples import example
 
@@ -31,7 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.run_now:
         words.append("--run")
     environment = dict(os.environ)
-    if arguments.home is not None:
+    if isinstance(arguments.home, RemoteHost):
+        words += ["--host", arguments.home.text]
+    elif arguments.home is not None:
         environment["BOUNDSCOPE_HOME"] = str(arguments.home.absolute())
     sys.stdout.flush()
     os.execve(sys.executable, [sys.executable, "-m", "boundscope_app", *words], environment)

@@ -54,6 +54,11 @@ class RemoteHost(msgspec.Struct, frozen=True, kw_only=True):
         return ""
 
     @property
+    def text(self) -> str:
+        """As `read_host` takes it; the command is not part of it."""
+        return f"{self.name}:{self.home}" if self.home else self.name
+
+    @property
     def start_line(self) -> str:
         """What the shell of that host is given."""
         program = self.command or os.environ.get(COMMAND_VARIABLE) or "boundscope"

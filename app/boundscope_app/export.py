@@ -14,10 +14,13 @@ from PySide6.QtCore import QObject, Qt, QTimer, Signal
 from boundscope.errors import BoundscopeError
 from boundscope.records import Table
 from boundscope_app import theme as themes
+from boundscope_app.drawing import Drawing, Steps, done
 from boundscope_app.views.base import View
-from boundscope_app.views.page import page_image, save_image
+from boundscope_app.views.page import Page, save_image
 
 WIDTH_PX = 1600
+MOST_REFRESHES = 500  # of one view: a run that goes on always has more to show
+Write = Callable[[], object]
 
 
 @dataclass(frozen=True)
@@ -30,10 +33,10 @@ class Exported:
 
 @dataclass(frozen=True)
 class Piece:
-    """One file. `prepare` draws or gathers, in the window's thread; what it returns writes, in any thread."""
+    """One file. `prepare` draws or gathers, in steps, in the window's thread; its result writes, in any thread."""
 
     path: Path
-    prepare: Callable[[], Callable[[], object]]
+    prepare: Callable[[], Steps[Write]]
 
 
 @dataclass(frozen=True)
@@ -55,50 +58,68 @@ def pieces(views: Sequence[View], folder: Path, width_px: int = WIDTH_PX) -> tup
 def looking_through(
     views: Sequence[View], folder: Path, width_px: int = WIDTH_PX
 ) -> Iterator[dict[Path, Piece]]:
-    """As `pieces`, one view a step, with what was found so far: a view may have much to bring up to date."""
+    """As `pieces`, a little a step, with what was found so far: a view may have much to bring up to date."""
     found: dict[Path, Piece] = {}
+
+    def add(name: str, prepare: Callable[[Path], Steps[Write]]) -> None:
+        path = folder / name
+        found.setdefault(path, Piece(path, partial(prepare, path)))
+
     for view in views:
         if view.record is None or not view.has_data(view.record):
             continue
-        view.refresh()
-        png, svg = folder / f"{view.view_id}.png", folder / f"{view.view_id}.svg"
-        found.setdefault(png, Piece(png, partial(_draw_png, view, png, width_px)))
-        found.setdefault(svg, Piece(svg, partial(_draw_svg, view, svg, width_px)))
+        for _ in range(MOST_REFRESHES):
+            view.refresh()
+            yield found
+            if not view.dirty:
+                break
+        drawing = Drawing(partial(_page, view, width_px), f"{view.title}: {view.caption}")
+        add(f"{view.view_id}.png", partial(_draw_png, drawing))
+        add(f"{view.view_id}.svg", partial(_draw_svg, drawing))
         for name, write in view.further_files():
-            found.setdefault(
-                folder / name, Piece(folder / name, partial(_write_further, write, folder / name))
-            )
-        yield found
+            add(name, partial(_write_further, write))
         for table in view.tables():
-            csv = folder / f"{table.name}.csv"
-            found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
+            add(f"{table.name}.csv", partial(_gather, table))
         yield found
     record = next((view.record for view in views if view.record is not None), None)
     for table in (
         () if record is None else record.tables()
     ):  # without rows too, as `boundscope export` writes them
-        csv = folder / f"{table.name}.csv"
-        found.setdefault(csv, Piece(csv, partial(_gather, csv, table)))
+        add(f"{table.name}.csv", partial(_gather, table))
     yield found
 
 
-def _draw_png(view: View, path: Path, width_px: int) -> Callable[[], object]:
-    image = page_image(view.page(width_px, None, themes.current(), 1.0), 1.0)
-    return lambda: save_image(image, path)
+def _page(view: View, width_px: int) -> Page:
+    return view.page(width_px, None, themes.current(), 1.0)
 
 
-def _draw_svg(view: View, path: Path, width_px: int) -> Callable[[], object]:
-    view.export_svg(path, width_px=width_px)  # Qt's generator writes while it draws
-    return lambda: None
+def _draw_png(drawing: Drawing, path: Path) -> Steps[Write]:
+    image = yield from drawing.image(1.0)
+    return partial(save_image, image, path)
 
 
-def _write_further(write: Callable[[Path], None], path: Path) -> Callable[[], object]:
+def _draw_svg(drawing: Drawing, path: Path) -> Steps[Write]:
+    yield from drawing.svg(path)  # Qt's generator writes while it draws
+    return _nothing
+
+
+def _write_further(write: Callable[[Path], None], path: Path) -> Steps[Write]:
+    yield
     write(path)
-    return lambda: None
+    return _nothing
 
 
-def _gather(path: Path, table: Table) -> Callable[[], object]:
-    return lambda: _write_text(path, table.to_csv())
+def _gather(table: Table, path: Path) -> Steps[Write]:
+    yield
+    return partial(_write_table, path, table)
+
+
+def _nothing() -> None:
+    """It is written already."""
+
+
+def _write_table(path: Path, table: Table) -> None:
+    _write_text(path, table.to_csv())
 
 
 def _write_text(path: Path, text: str) -> None:
@@ -125,7 +146,7 @@ def export_all(views: Iterable[View], folder: Path, *, width_px: int = WIDTH_PX)
     problems: list[str] = []
     for piece in pieces(tuple(views), folder, width_px):
         try:
-            piece.prepare()()
+            done(piece.prepare())()
         except (BoundscopeError, OSError) as error:
             problems.append(str(error))
         else:
@@ -156,6 +177,7 @@ class Exporter(QObject):
         self._done = 0
         self._cancelled = False
         self._now: Piece | None = None
+        self._steps: Steps[Write] | None = None  # of the file under way, until it is written
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="boundscope-export")
         self._written.connect(self._piece_written, Qt.ConnectionType.QueuedConnection)
         self._next = QTimer(self, singleShot=True, interval=0)
@@ -193,24 +215,39 @@ class Exporter(QObject):
         self._next.start()
 
     def _go_on(self) -> None:
+        """A little more: a look, or a step of the file under way, or the next file."""
         if self._looking is not None:
             self._look(self._looking)
-            return
+        elif self._steps is not None and not self._cancelled:
+            self._take_step(self._steps)
+        else:
+            self._begin_next()
+
+    def _begin_next(self) -> None:
         self._now = None if self._cancelled else next(self._left, None)
+        self._steps = None
         if self._now is None:
             self._end()
             return
         spent_s = time.monotonic() - self._begin_s
         eta_s = spent_s / self._done * (self._total - self._done) if self._done else None
         self.progressed.emit(ExportProgress(self._now.path.name, self._done, self._total, eta_s))
+        self._steps = self._now.prepare()
+        self._next.start()
+
+    def _take_step(self, steps: Steps[Write]) -> None:
         try:
-            write = self._now.prepare()
+            next(steps)
+        except StopIteration as end:
+            self._steps = None
+            self._writer.submit(end.value).add_done_callback(self._written.emit)
         except (BoundscopeError, OSError) as error:
+            self._steps = None
             self._problems.append(str(error))
             self._done += 1
             self._next.start()
-            return
-        self._writer.submit(write).add_done_callback(self._written.emit)
+        else:
+            self._next.start()
 
     def _piece_written(self, written: Future[object]) -> None:
         assert self._now is not None

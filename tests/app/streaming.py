@@ -7,6 +7,7 @@ import itertools
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,8 +28,11 @@ from boundscope_app.views.base import View
 
 @dataclass(order=True)
 class Stall:
-    """Milliseconds from one beat of the loop to the next: `own_ms` this process computed, the rest it waited for a
-    processor; `doing` says what the window was asked for then.
+    """Milliseconds from one beat of the loop to the next.
+
+    `own_ms` of them the loop was kept from beating by this process: its thread computed, or the garbage collector ran
+    in another one. In the rest of `wall_ms` it waited for a processor or for the interpreter's lock, which a busy
+    machine stretches at will. `doing` says what the window was asked for then.
     """
 
     own_ms: float
@@ -45,14 +49,16 @@ class StallWatch(QObject):
         self.beats = 0
         self.doing = ""
         self.collecting_ms: list[float] = []
+        self._loop = threading.get_ident()
         self._collect_s = 0.0
+        self._elsewhere_s = 0.0  # that collections took in other threads, since the last beat
         self._least_ms = least_ms
-        self._wall_s, self._own_s = time.perf_counter(), time.process_time()
+        self._wall_s, self._own_s = time.perf_counter(), time.thread_time()
         self._timer = QTimer(self, timerType=Qt.TimerType.PreciseTimer, interval=1)
         self._timer.timeout.connect(self._beat)
 
     def start(self) -> None:
-        self._wall_s, self._own_s = time.perf_counter(), time.process_time()
+        self._wall_s, self._own_s, self._elsewhere_s = time.perf_counter(), time.thread_time(), 0.0
         self._timer.start()
         if self._collected not in gc.callbacks:
             gc.callbacks.append(self._collected)
@@ -64,19 +70,21 @@ class StallWatch(QObject):
 
     def _collected(self, phase: str, _info: dict[str, int]) -> None:
         """Python's garbage collector stops every thread: what it took is a part of the stalls."""
-        now_s = time.perf_counter()
+        now_s = time.thread_time()  # of the thread that collects
         if phase == "stop":
             self.collecting_ms.append(1000 * (now_s - self._collect_s))
+            if threading.get_ident() != self._loop:
+                self._elsewhere_s += now_s - self._collect_s
         self._collect_s = now_s
 
     def _beat(self) -> None:
-        wall_s, own_s = time.perf_counter(), time.process_time()
+        wall_s, own_s = time.perf_counter(), time.thread_time()
         gap_ms = 1000 * (wall_s - self._wall_s)
         self.beats += 1
         if gap_ms > self._least_ms:
-            own_ms = min(gap_ms, 1000 * (own_s - self._own_s))
-            self.stalls.append(Stall(own_ms, gap_ms, self.doing))
-        self._wall_s, self._own_s = wall_s, own_s
+            own_ms = 1000 * (own_s - self._own_s + self._elsewhere_s)
+            self.stalls.append(Stall(min(gap_ms, own_ms), gap_ms, self.doing))
+        self._wall_s, self._own_s, self._elsewhere_s = wall_s, own_s, 0.0
 
     @property
     def worst(self) -> Stall:

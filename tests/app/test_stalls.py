@@ -1,6 +1,7 @@
 """Nothing holds the window up, and drawing forgets what it drew (tests/benchmarks/stalls.py: the same at length).
 
-The limits on stalls are wide, for machines that build are busy; what counts is this process's own share of each.
+What counts of a stall is the processor time that the window's own thread took for it, and the garbage collector: a
+machine that builds may let it wait as long as it likes. The goal is 50 ms; slow processors are given room.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from PySide6.QtCore import QTimer
 from pytestqt.qtbot import QtBot
 
 from app.streaming import StallWatch, redraw, small_record, streaming_daemon, submit_stream
@@ -19,7 +21,7 @@ from boundscope_app.views import VIEWS
 from boundscope_app.views.base import View
 
 STREAM_S, NODES = 5.0, 400
-MOST_STALL_MS = 600.0
+MOST_STALL_MS = 200.0
 WARM_UP, REDRAWS = 60, 400
 MOST_GROWTH_BYTES = 2 << 20  # of 400 redraws; a leak of one line of a plot each would be several times that
 DRAWN = [view for view in VIEWS if view.view_id not in ("instances", "variability")]
@@ -51,10 +53,31 @@ def test_a_thousand_events_a_second_and_every_view_in_turn(qtbot: QtBot, tmp_pat
             close(window)
     assert heard > 300 * STREAM_S, "the run did not stream"
     assert watch.beats > 100
-    streamed = [stall for stall in watch.stalls if stall.doing != "export"]
-    worst = max(streamed, default=None)
-    assert worst is None or worst.own_ms < MOST_STALL_MS, worst
-    assert watch.worst.own_ms < 3 * MOST_STALL_MS, watch.worst
+    assert watch.worst.own_ms < MOST_STALL_MS, watch.worst
+
+
+@pytest.mark.parametrize(("computes", "least_ms", "most_ms"), [(True, 60.0, 1e9), (False, 0.0, 30.0)])
+def test_the_watch_counts_work_and_not_waiting(
+    qtbot: QtBot, computes: bool, least_ms: float, most_ms: float
+) -> None:
+    """A step of 60 ms is seen as what it is; a wait as long, as on a machine that gives no processor, is not."""
+    watch = StallWatch()
+
+    def hold_up() -> None:
+        watch.doing = "held up"
+        begin_s = time.thread_time()
+        while computes and time.thread_time() - begin_s < 0.06:
+            pass
+        if not computes:
+            time.sleep(0.06)
+
+    watch.start()
+    QTimer.singleShot(20, hold_up)
+    qtbot.waitUntil(lambda: any(stall.doing == "held up" for stall in watch.stalls), timeout=5000)
+    watch.stop()
+    held = max(stall for stall in watch.stalls if stall.doing == "held up")
+    assert held.wall_ms >= 60
+    assert least_ms <= held.own_ms <= most_ms
 
 
 @pytest.mark.parametrize("kind", DRAWN, ids=lambda kind: kind.view_id)

@@ -195,7 +195,8 @@ class GraphDrawing:
         painter.setPen(self._cosmetic(self.style.theme.muted, 1.0))
         painter.setBrush(Qt.BrushStyle.NoBrush)
         for route in layout.routes:
-            painter.drawPath(piece_within(route, first, last))
+            if route[0][1] < last * ROW and route[-1][1] >= first * ROW - GAP_Y:
+                painter.drawPath(piece_within(route, first, last))
         for number, row in enumerate(layout.depth):
             if first <= row < last:
                 self.draw_node(painter, number, scale, Emphasis())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from html import escape
 
@@ -211,6 +211,15 @@ class GraphView(View):
         ramp = ramp_of(measure, self._rows, self.info, self.record)
         return GraphScene(self._layout, cells_of(self._layout.graph, measure, self._rows, ramp), ramp)
 
+    def _scene_now(self) -> GraphScene:
+        """Of all that the run has said: the one on the screen where that shows it."""
+        assert self.record is not None
+        if self._drawn != (self.record.last_number, self.measure.currentData(), self.info):
+            self._rows = rows_by_node(self.record)
+            self._offer_measures()
+            return self.scene()
+        return self.graph.scene
+
     def _choose(self) -> None:
         self._chosen, self._next_s = True, 0.0
         self.mark_dirty()
@@ -306,9 +315,7 @@ class GraphView(View):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         h = Html(theme)
         assert self.record is not None
-        self._rows = rows_by_node(self.record)
-        self._offer_measures()
-        scene, style = self.scene(), paper_style(theme, scale)
+        scene, style = self._scene_now(), paper_style(theme, scale)
         measure = BY_ID[self.measure.currentData()]
         head = document(
             h.heading(f"Graph of the network: {measure.title.lower()}")
@@ -326,11 +333,12 @@ class GraphView(View):
         drawing = GraphDrawing(scene, style)
         bar_top = max(top + columns.height + 16, least - MARGIN - bar.height)
 
-        def paint(painter: QPainter) -> None:
+        def steps(painter: QPainter) -> Iterator[None]:
             painter.save()
             painter.translate(MARGIN, MARGIN)
             head.drawContents(painter)
             for left, first, last in columns.parts:
+                yield
                 painter.save()
                 painter.translate(left, top - MARGIN)
                 painter.scale(columns.scale, columns.scale)
@@ -341,4 +349,9 @@ class GraphView(View):
             bar.draw(painter)
             painter.restore()
 
-        return Page(width, max(least, round(bar_top + bar.height) + MARGIN), theme.base, paint)
+        def paint(painter: QPainter) -> None:
+            for _ in steps(painter):
+                pass
+
+        bottom = max(least, round(bar_top + bar.height) + MARGIN)
+        return Page(width, bottom, theme.base, paint, steps)

@@ -28,7 +28,7 @@ from boundscope_app.views.row_table import SIDE_PX, RowTable
 from boundscope_app.views.text import many
 
 GROWN = 1.25
-MOST_ROWS = 400
+MOST_ROWS = 200  # of a picture; more of them take long to set and are too high to read
 
 
 class LayerTable(RowTable):
@@ -194,11 +194,9 @@ class LayersView(View):
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         h = Html(theme)
         layers = self.shown_layers()
-        columns = without_case(full_columns(layers), layers)
-        rows = [
-            [shown_text(column, layer_values(layer)[column]) for column in columns]
-            for layer in layers[:MOST_ROWS]
-        ]
+        shown = layers[:MOST_ROWS]
+        columns = without_case(full_columns(shown), shown)
+        rows = [[shown_text(column, layer_values(layer)[column]) for column in columns] for layer in shown]
         proven = any(layer.bounds is not None for layer in layers)
         title = "Bounds of every layer" if proven else "Rounding and noise of every layer"
         text = h.heading(title) + h.paragraph(self.caption, muted=True)

@@ -33,7 +33,7 @@ Index = QModelIndex | QPersistentModelIndex
 Line = tuple[float, int, LogLine]
 LEVELS = ("debug", "info", "warning", "error")
 COLUMNS = ("Time", "Rank", "Level", "Text")
-MOST_ROWS = 400
+MOST_ROWS = 200
 LONG_WORD = re.compile(r"\S{8}(?=\S{8})")
 SURELY_SHORT = 24  # letters that a row of the narrowest window has room for
 MOST_FOLDED = 1000  # rows that are looked at again when the width changes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,16 +17,27 @@ MAX_PIXELS = 32_000
 
 @dataclass(frozen=True)
 class Page:
-    """Width and height in units of 1/96 inch; `paint` draws into a painter whose unit that is."""
+    """Width and height in units of 1/96 inch; `paint` draws into a painter whose unit that is.
+
+    Where that takes long, `steps` does the same with pauses in which a window can live.
+    """
 
     width: int
     height: int
     background: str
     paint: Callable[[QPainter], None]
+    steps: Callable[[QPainter], Iterator[None]] | None = None
+
+    def paint_steps(self, painter: QPainter) -> Iterator[None]:
+        """Paint, with pauses where the page has some."""
+        if self.steps is None:
+            self.paint(painter)
+        else:
+            yield from self.steps(painter)
 
 
-def page_image(page: Page, scale: float) -> QImage:
-    """The page with exactly round(width·scale) × round(height·scale) pixels.
+def blank_image(page: Page, scale: float) -> QImage:
+    """An image of exactly round(width·scale) × round(height·scale) pixels for the page, with nothing in it yet.
 
     Raises BoundscopeError where the image would be too large to make.
     """
@@ -36,16 +47,28 @@ def page_image(page: Page, scale: float) -> QImage:
         raise BoundscopeError(
             f"a picture of {width} × {height} pixels cannot be made; choose at most {MAX_PIXELS} on a side"
         )
+    image.setDotsPerMeterX(round(96 * scale / 0.0254))
+    image.setDotsPerMeterY(round(96 * scale / 0.0254))
+    return image
+
+
+def page_image(page: Page, scale: float) -> QImage:
+    """The page with exactly round(width·scale) × round(height·scale) pixels.
+
+    Raises BoundscopeError where the image would be too large to make.
+    """
+    image = blank_image(page, scale)
+    resolution = image.dotsPerMeterX()
     image.setDotsPerMeterX(round(96 / 0.0254))
     image.setDotsPerMeterY(round(96 / 0.0254))
     image.fill(QColor(page.background))
     painter = QPainter(image)
     painter.setRenderHints(QPainter.RenderHint.Antialiasing | QPainter.RenderHint.TextAntialiasing)
-    painter.scale(width / page.width, height / page.height)
+    painter.scale(image.width() / page.width, image.height() / page.height)
     page.paint(painter)
     painter.end()
-    image.setDotsPerMeterX(round(96 * scale / 0.0254))
-    image.setDotsPerMeterY(round(96 * scale / 0.0254))
+    image.setDotsPerMeterX(resolution)
+    image.setDotsPerMeterY(resolution)
     return image
 
 

@@ -149,7 +149,8 @@ class CompareMemoryView(CompareTimeView):
     def values_at(self, place: int, time_s: float | None) -> tuple[str, str]:
         curves = self._curves[place]
         held = max((curve.at(time_s) for curve in curves), default=0.0)
-        return byte_size(held), byte_size(max(self._sampled(place), self._whole(place)))
+        whole = max(self._sampled(place), self._whole(place))
+        return byte_size(held, padded=True), byte_size(whole, padded=True)
 
     def _sampled(self, place: int) -> float:
         """The highest point of a run's curves."""

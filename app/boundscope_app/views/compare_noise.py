@@ -156,6 +156,11 @@ class CompareNoiseView(CompareView):
             if run.record.noise or (run.record.variability is not None and run.record.variability.layers)
         )
 
+    def reset(self) -> None:
+        """No maps of other runs, of which a picked layer would be read."""
+        for each in (self.pair, self.difference):
+            each.show_heat(Heat())
+
     def theme_changed(self) -> None:
         for each in (self.pair, self.difference):
             each.set_style(live_style(themes.current()))

@@ -81,7 +81,7 @@ def cell_text(column: int, value: Cell) -> str:
     if value is None:
         return "–"
     if column == TIME and isinstance(value, float):
-        return seconds(value)
+        return seconds(value, padded=True)
     return aligned(value, 5) if isinstance(value, float) else str(value)
 
 

@@ -102,7 +102,9 @@ class MemoryView(TimeView):
             series = self.model.ranks[rank]
             held = float(series.at(self.time_cursor.time_s).sum())
             peak = max(series.peak()[1], peaks.get(rank, 0))
-            rows.append(Row(rank, f"rank {rank}", "", (byte_size(held), byte_size(peak))))
+            rows.append(
+                Row(rank, f"rank {rank}", "", (byte_size(held, padded=True), byte_size(peak, padded=True)))
+            )
         self.rank_model.set_rows(rows)
 
     def _panel_hovered(self, panel: Panel | None, _: float | None) -> None:

@@ -138,10 +138,10 @@ class MemoryPlot:
         each.panel.levels = (Level(float(limit), theme.bad),) if limit is not None and within else ()
         header = [(f"Rank {each.rank}", theme.text), (f"○ peak {byte_size(peak)}", theme.text)]
         if whole > peak:
-            header[1] = (
-                f"peak {byte_size(whole)}, between samples; ○ highest sample {byte_size(peak)}",
-                theme.text,
-            )
+            header[1:] = [
+                (f"peak {byte_size(whole)}, between samples", theme.text),
+                (f"○ highest sample {byte_size(peak)}", theme.muted),
+            ]
         if limit is not None:
             header.append((f"limit {byte_size(limit)}{'' if within else ' ↑'}", theme.bad))
         if len(series.x):

@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QTableView, QWidget
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 SIDE_PX = 6  # between a text and the edge of its column, in heads as in cells
+LEAST_LAST_PX = 160  # a last column that stretches is cut, rather than scrolled to, down to here
 ARROW_PX = 16  # for the arrow in the head of the column that sorts
 
 
@@ -101,14 +102,15 @@ class RowTable(QTableView):
         sorts = header.sortIndicatorSection()
         if sorts in widths:
             widths[sorts] = max(widths[sorts], self._head_width(sorts) + ARROW_PX)
-        stretches = header.stretchLastSection()
+        stretches, last = header.stretchLastSection(), max(widths, default=-1)
         left = self.viewport().width() - sum(widths.values())
+        if stretches and left < 0 and widths[last] + left >= LEAST_LAST_PX:
+            widths[last] += left
         if widths and left > 0 and not stretches:
             for place, column in enumerate(widths):
                 widths[column] += left * (place + 1) // len(widths) - left * place // len(widths)
         for column, width in widths.items():
             self.setColumnWidth(column, width)
-        last = max(widths, default=-1)
         self._given = {
             column: width for column, width in widths.items() if not (stretches and column == last)
         }

@@ -61,16 +61,16 @@ def domains_text(done: int, open: int) -> str:
     return f"{many(done, 'domain')}, {count(open)} open"
 
 
-def seconds(value: float | None) -> str:
-    """A duration in the unit that suits it."""
+def seconds(value: float | None, *, padded: bool = False) -> str:
+    """A duration in the unit that suits it; `padded`: with its three digits, for columns."""
     if value is None or not math.isfinite(value):
         return "–"
     if value < 0.001:
         return f"{value * 1e6:.0f} µs"
     if value < 1:
-        return f"{value * 1e3:.3g} ms"
+        return f"{aligned(value * 1e3, 3) if padded else number(value * 1e3, 3)} ms"
     if value < 120:
-        return f"{value:.3g} s"
+        return f"{aligned(value, 3) if padded else number(value, 3)} s"
     minutes, rest = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s"
@@ -89,13 +89,15 @@ def byte_unit(largest: float) -> tuple[str, float]:
     return BINARY_UNITS[-1], size
 
 
-def byte_size(value: float | None) -> str:
-    """A size in binary units, three digits."""
+def byte_size(value: float | None, *, padded: bool = False) -> str:
+    """A size in binary units, three digits; `padded`: with all three of them, for columns."""
     if value is None:
         return "–"
     unit, size = byte_unit(value)
     shown = value / size
-    return f"{shown:.0f} {unit}" if unit == "B" or shown >= 100 else f"{shown:.3g} {unit}"
+    if unit == "B" or shown >= 100:
+        return f"{shown:.0f} {unit}"
+    return f"{aligned(shown, 3) if padded else number(shown, 3)} {unit}"
 
 
 def clause_name(case: int, clause: int, single_case: bool) -> str:

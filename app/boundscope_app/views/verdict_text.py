@@ -30,7 +30,9 @@ from boundscope_app.views import instances_text, variability_text
 from boundscope_app.views.counterexample import input_picture
 from boundscope_app.views.html import Html, escape
 from boundscope_app.views.text import (
+    aligned,
     byte_size,
+    capital,
     clause_name,
     count,
     domains_text,
@@ -219,7 +221,7 @@ def _banner(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         f'<p style="font-size:17px; margin-top:4px; margin-bottom:0">{escape(sentence)}</p>'
     )
     if more and more.rstrip(".") not in sentence:
-        lines = escape(more).replace("\n", "<br>")
+        lines = escape(capital(more)).replace("\n", "<br>")
         markup += f'<p style="margin-top:8px; margin-bottom:0; color:{h.theme.text}">{lines}</p>'
     return h.box(markup, fill)
 
@@ -241,7 +243,7 @@ def _tiles(h: Html, result: VerifyResult) -> str:
             ("Smallest margin", _smallest(result)),
             ("Arithmetic", result.arithmetic),
             ("Time", seconds(spent.load + spent.parse + spent.solve)),
-            ("Peak memory of a rank, above idle", byte_size(peak)),
+            ("Resident peak of a rank, above idle", byte_size(peak)),
         )
     )
 
@@ -272,8 +274,8 @@ def _margins(h: Html, margins: Sequence[ClauseMargin]) -> str:
     rows = [
         (
             clause_name(m.case, m.clause, single),
-            number(m.lower),
-            number(m.upper),
+            aligned(m.lower, 6),
+            aligned(m.upper, 6),
             _standing(m),
             m.text if len(m.text) <= 160 else m.text[:157] + "…",
         )
@@ -357,7 +359,7 @@ def _what_was_run(h: Html, info: JobInfo | None, record: JobRecord) -> str:
         rows += [
             ("Network", f"{job.network.name}  (SHA-256 {job.network.sha256[:16]}…)"),
             ("Property", property_name(job)),
-            ("Method", job.method.value),
+            ("Method", job.method.label),
             ("Engine", job.engine.value),
             ("Arithmetic", job.arithmetic.label),
             ("Ranks", f"{job.ranks}, sharding {job.sharding.value}"),

@@ -130,4 +130,4 @@ def test_the_unit_keeps_the_largest_value_below_1024() -> None:
 def test_a_peak_between_two_samples_is_said(qtbot: QtBot) -> None:
     view = shown(qtbot, samples.record_of([sample(1, 200, 300), (0, samples.result(ranks=1))]))
     texts = [text for text, _ in view.plot.figure.visible_panels()[0].header]
-    assert "peak 430 MiB, between samples; ○ highest sample 200 MiB" in texts
+    assert {"peak 430 MiB, between samples", "○ highest sample 200 MiB"} <= set(texts)

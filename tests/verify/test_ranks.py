@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.protocol import (
     Event,
     LayerBounds,
@@ -20,6 +22,8 @@ from boundscope.protocol import (
 )
 from boundscope.worker.files import JobFiles
 from boundscope.worker.local import run_local
+from daemon.support import environment
+from support import recorded
 from support.jobs import ref, verify
 from support.models import box_property, convnet, mlp
 
@@ -79,11 +83,26 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return network, prop
 
 
-Told = tuple[list[LayerBounds], list[float | None], int, list[str]]
+@dataclass
+class Told:
+    """What a run tells, and where its ranks have recorded every bound."""
+
+    layers: list[LayerBounds]
+    margins: list[float | None]
+    peak_bytes: int  # by the ledger, of the rank that needs most
+    lines: list[str]
+    recorded: list[Path]
 
 
-def told(files: tuple[Path, Path], method: Method, sharding: Sharding, ranks: int) -> Told:
-    """What a run tells: bounds of each layer, margins, the largest ledger peak of a rank, and log lines."""
+def told(
+    files: tuple[Path, Path],
+    method: Method,
+    sharding: Sharding,
+    ranks: int,
+    folder: Path,
+    entry: str = "run",
+    chunk_rows: int | None = None,
+) -> Told:
     network, prop = files
     job = VerifyJob(
         network=ref(network),
@@ -92,6 +111,7 @@ def told(files: tuple[Path, Path], method: Method, sharding: Sharding, ranks: in
         sharding=sharding,
         ranks=ranks,
         timeout_s=60.0,
+        chunk_rows=chunk_rows,
     )
     layers: list[LayerBounds] = []
     lines: list[str] = []
@@ -102,30 +122,71 @@ def told(files: tuple[Path, Path], method: Method, sharding: Sharding, ranks: in
         elif isinstance(event, LogLine):
             lines.append(event.text)
 
-    result = run_local(job, JobFiles(network, prop), listen)
+    kinds = {**KINDS, "verify": Kind("boundscope.worker.launch", f"support.recorded:{entry}")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", environment(folder)["PYTHONPATH"])
+        patch.setenv(recorded.FOLDER, str(folder))
+        result = run_local(job, JobFiles(network, prop), listen, kinds=kinds)
     assert result.verdict is not Verdict.ERROR, result.reason
     peak = max(memory.ledger_peak_bytes for memory in result.peak_bytes)
-    return layers, [one.lower for one in result.margin.per_clause], peak, lines
+    written = [folder / f"rank-{rank}.npz" for rank in range(ranks)]
+    return Told(layers, [one.lower for one in result.margin.per_clause], peak, lines, written)
 
 
 @pytest.fixture(scope="module", params=[Method.CROWN, Method.ALPHA_CROWN], ids=str)
-def alone(wide: tuple[Path, Path], request: pytest.FixtureRequest) -> tuple[Method, Told]:
-    return request.param, told(wide, request.param, Sharding.NONE, 1)
+def alone(
+    wide: tuple[Path, Path], request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Method, Told]:
+    folder = tmp_path_factory.mktemp("alone")
+    return request.param, told(wide, request.param, Sharding.NONE, 1, folder)
 
 
-@pytest.mark.parametrize(("sharding", "ranks"), [(Sharding.ROWS, 2), (Sharding.ROWS, 3), (Sharding.FSDP, 2)])
-def test_every_layer_has_the_same_bounds_and_less_memory(
-    wide: tuple[Path, Path], alone: tuple[Method, Told], sharding: Sharding, ranks: int
+@pytest.mark.parametrize(
+    ("sharding", "ranks", "entry"),
+    [
+        (Sharding.ROWS, 2, "run"),
+        (Sharding.ROWS, 3, "run"),
+        (Sharding.FSDP, 2, "run"),
+        (Sharding.ROWS, 2, "run_apart"),
+    ],
+)
+def test_every_bound_is_the_same_and_takes_less_memory(
+    wide: tuple[Path, Path],
+    alone: tuple[Method, Told],
+    sharding: Sharding,
+    ranks: int,
+    entry: str,
+    tmp_path: Path,
 ) -> None:
-    """Δ = 0 of every layer's bounds, whatever rows a search carries together on a rank; gathers are told of."""
-    method, (layers, margins, peak, _) = alone
-    assert any(str(layer.method) == method for layer in layers)
-    sharded = told(wide, method, sharding, ranks)
-    assert sharded[0] == layers
-    assert sharded[1] == margins
+    """Δ = 0 of every bound of every element, on every rank, whatever rows a search carries together on a rank; with
+    weights in memory that ranks share, and gathered by those that share none."""
+    method, one = alone
+    assert any(str(layer.method) == method for layer in one.layers)
+    sharded = told(wide, method, sharding, ranks, tmp_path, entry)
+    assert [recorded.difference(one.recorded[0], other) for other in sharded.recorded] == [0.0] * ranks
+    assert sharded.layers == one.layers
+    assert sharded.margins == one.margins
     if sharding is Sharding.ROWS:
-        assert sharded[2] < 0.7 * peak
-    assert any(line.startswith("gathers: ") for line in sharded[3])
+        assert sharded.peak_bytes < 0.7 * one.peak_bytes
+    assert any(line.startswith("weights in memory that the ranks share: ") for line in sharded.lines) is (
+        entry == "run"
+    )
+    assert any(line.startswith("gathers: ") for line in sharded.lines) or entry == "run"
+
+
+@pytest.mark.parametrize(
+    ("method", "sharding"), [(Method.CROWN, Sharding.FSDP), (Method.ALPHA_CROWN, Sharding.ROWS)]
+)
+def test_parts_that_ranks_keep_for_many_chunks_change_no_bound(
+    wide: tuple[Path, Path], method: Method, sharding: Sharding, tmp_path: Path
+) -> None:
+    """Only the first of several chunks reads a part of a matrix from the whole."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    one = told(wide, method, Sharding.NONE, 1, tmp_path / "one", chunk_rows=512)
+    two = told(wide, method, sharding, 2, tmp_path / "two", chunk_rows=512)
+    assert [recorded.difference(one.recorded[0], other) for other in two.recorded] == [0.0, 0.0]
+    assert two.margins == one.margins
 
 
 def test_a_convolutional_network_on_two_ranks(tmp_path: Path) -> None:

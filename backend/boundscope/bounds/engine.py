@@ -42,6 +42,7 @@ CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows 
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
 EXACT_TERMS = 100
+AGREE_S = 1.0  # ranks that need nothing of each other ask about this often whether one has failed
 LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
 
 
@@ -187,7 +188,7 @@ class BoundEngine:
                 enough=enough,
             )
 
-        lower = self._lower(len(constraints), bound, stage="margins")
+        lower = self._lower(len(constraints), bound, stage="margins", searched=method in OPTIMISED)
         reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
         margins = [
             _larger(_margin(bound, constraint, reach), self._margin_of_ends(context, constraint))
@@ -317,10 +318,10 @@ class BoundEngine:
                 dtype=dtype,
             )
 
-        pairs = self._lower(2 * count, bound, stage=stage)
+        pairs = self._lower(2 * count, bound, stage=stage, searched=alpha)
         if dtype is torch.float32 and not bool(torch.isfinite(pairs).all()):
             dtype = torch.float64  # beyond the range of float32
-            pairs = self._lower(2 * count, bound, stage=stage)
+            pairs = self._lower(2 * count, bound, stage=stage, searched=alpha)
         pairs = pairs.reshape(count, 2)[own]
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
@@ -368,19 +369,24 @@ class BoundEngine:
 
     # ------------------------------------------------------------ rows in chunks, over ranks
 
-    def _lower(self, count: int, bound: Callable[[Chunk, int], Tensor], *, stage: str) -> Tensor:
+    def _lower(
+        self, count: int, bound: Callable[[Chunk, int], Tensor], *, stage: str, searched: bool
+    ) -> Tensor:
         """Lower bounds of `count` rows: [count] float64, equal on every rank; `bound` gives those of one chunk.
 
-        Chunks are the same whatever the number of ranks, which carry equal parts of each: what is decided for a
-        chunk is decided for all its rows, and a product has the same bits for each, so that bounds are the same
-        bits. A chunk that does not fit the memory budget is halved and tried again.
+        What a search decides for a chunk, it decides for all its rows: where bounds are `searched`, chunks are the same
+        whatever the number of ranks, which carry equal parts of each. A product has the same bits for each row, so
+        that bounds are the same bits. A chunk that does not fit the memory budget is halved and tried again.
         """
         if not count:
             return torch.zeros(0, dtype=torch.float64, device=self.device)
         size = self._chunk_rows or self.ranks.least(self._chunk_size(count))
+        if self._chunk_rows is None and not searched and self.weights.lends_tiles and self.ranks.splits_rows:
+            # Tiles are worth reading for as many rows as one rank carries of a wide network; memory must fall, too.
+            size = max(size, min(2 * size, CHUNK_DEFAULT * self.ranks.size))
         while True:
             try:
-                return self._lower_in_chunks(count, bound, size, stage)
+                return self._lower_in_chunks(count, bound, size, stage, searched)
             except OutOfMemoryError as error:
                 if size <= CHUNK_MULTIPLE or error.final:
                     raise
@@ -392,22 +398,35 @@ class BoundEngine:
                 )
 
     def _lower_in_chunks(
-        self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str
+        self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str, searched: bool
     ) -> Tensor:
         bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
         rows = self.ranks.part_of(size)
-        for first in range(0, count, size):
+        starts = range(0, count, size)
+        next_agreement, last_agreement, start_s = 0, -1, self.monitor.now_s
+        for number, first in enumerate(starts):
             chunk = Chunk(first, min(first + size, count))
             mine = self._part_of(chunk, rows)
             error: BoundscopeError | None = None
             self.monitor.emit(Progress(stage=stage, done=first, total=count))
+            self.weights.watch_parts(number == 0 and len(starts) > 1)
             try:
                 self.monitor.check()
                 lower = self._within_memory(partial(bound, mine, rows))
                 bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
             except BoundscopeError as caught:
                 error = caught
-            self.ranks.agree(error)
+            if error is not None:
+                self.weights.watch_parts(False)
+            if searched:
+                self.ranks.agree(error)
+            elif error is not None or number in (next_agreement, len(starts) - 1):
+                now_s = self.monitor.now_s
+                chunks = (number - last_agreement) * AGREE_S / max(now_s - start_s, 1e-6)
+                next_agreement = number + self.ranks.least(max(1, int(min(chunks, len(starts)))), error)
+                last_agreement, start_s = number, now_s
+            if number == 0 and len(starts) > 1:
+                self._in_step(self.weights.keep_parts)
         self.monitor.emit(Progress(stage=stage, done=count, total=count))
         return self.ranks.sum_parts(bounds)
 

@@ -34,11 +34,14 @@ class Frame:
 
 @dataclass
 class Traffic:
-    """Seconds that gathers were under way, and those of them that the rank waited; bytes received."""
+    """Seconds that gathers were under way, and those of them that the rank waited; bytes received. Seconds and bytes of
+    reading in memory that ranks of one machine share."""
 
     under_way_s: float = 0.0
     waited_s: float = 0.0
     received_bytes: int = 0
+    read_s: float = 0.0
+    read_bytes: int = 0
 
     @property
     def hidden_share(self) -> float:

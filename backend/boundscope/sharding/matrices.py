@@ -8,19 +8,20 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.network.arrays import take_columns
 from boundscope.sharding.frames import Frame
+from boundscope.sharding.host import BLOCK_COLUMNS, HostMatrix, HostMemory
 from boundscope.sharding.ranks import RankGroup
 
 if TYPE_CHECKING:
     from boundscope.sharding.weights import Ledger
 
 TILE_ROWS = 512
-TILE_COLUMNS = 256
+TILE_COLUMNS = BLOCK_COLUMNS
 Cut = tuple[slice, slice]
 
 
@@ -56,13 +57,15 @@ class ColumnShards:
 class ShardedMatrix:
     """One rank's shard of a stored matrix [m, n]; `gather` gives parts of the whole, which all ranks ask for alike."""
 
+    in_step = True
+
     def __init__(self, array: NDArray[Any], ranks: RankGroup, ledger: Ledger, device: torch.device) -> None:
         assert ranks.frames is not None
         self.shape = torch.Size(array.shape)
         self.ranks, self._frames, self._ledger = ranks, ranks.frames, ledger
         self._shards = ColumnShards(array.shape[1], ranks.size)
         self._spreads: dict[tuple[int, int], _Spread] = {}
-        own = np.ascontiguousarray(array[:, self._shards.of(ranks.rank).numpy()])
+        own = take_columns(array, self._shards.of(ranks.rank).numpy())
         self.values = ledger.hold(torch.from_numpy(own).to(device), "weights")
 
     @property
@@ -86,11 +89,10 @@ class ShardedMatrix:
 
     def _post(self, rows: slice | Tensor, columns: slice | Tensor) -> _Pending:
         spread = self._spread(columns)
-        values = self.values[rows] if isinstance(rows, slice) else self.values.index_select(0, rows)
-        if isinstance(spread.own, slice):
-            part = values[:, spread.own]
-        else:
-            part = values.index_select(1, spread.own)
+        values = self.values[:, spread.own] if isinstance(spread.own, slice) else self.values
+        part = values[rows] if isinstance(rows, slice) else values.index_select(0, rows)
+        if isinstance(spread.own, Tensor):
+            part = part.index_select(1, spread.own)
         widest = max(spread.counts)
         if part.shape[1] < widest:
             part = torch.cat([part, part.new_zeros(len(part), widest - part.shape[1])], dim=1)
@@ -99,7 +101,7 @@ class ShardedMatrix:
             for tensor in (frame.sent, frame.received):
                 if tensor is not None:
                     self._ledger.hold(tensor, "gathered")
-        return _Pending(frames, len(values), widest, spread)
+        return _Pending(frames, len(part), widest, spread)
 
     def _spread(self, columns: slice | Tensor) -> _Spread:
         if isinstance(columns, Tensor):
@@ -156,9 +158,10 @@ class _Pending:
 
 @dataclass(frozen=True)
 class LentMatrix:
-    """A matrix, or a part of one, that a rule reads tile by tile. All ranks read the same tiles in the same order."""
+    """A matrix, or a part of one, that a rule reads tile by tile. All ranks read the same tiles in the same order, but
+    for what lies in memory that they share."""
 
-    stored: ShardedMatrix
+    stored: ShardedMatrix | HostMatrix
     rows: Tensor | None = None  # of the stored matrix; None: all
     columns: Tensor | None = None
     transposed: bool = False
@@ -205,18 +208,44 @@ class LentMatrix:
     def tiles(self, cuts: Sequence[Cut]) -> Iterator[Tensor]:
         """The parts at some rows and columns, laid out in memory as a slice of the stored matrix is."""
         wanted = []
+        found: dict[tuple[int, int, int], slice | Tensor] = {}  # the same index where it is wanted again
         for first, second in cuts:
             rows, columns = (second, first) if self.transposed else (first, second)
-            wanted.append((_within(self.rows, rows), _within(self.columns, columns)))
-        for part in self.stored.gather(wanted):
-            yield part.T if self.transposed else part
+            chosen = []
+            for axis, (index, part) in enumerate(((self.rows, rows), (self.columns, columns))):
+                key = (axis, part.start, part.stop)
+                if key not in found:
+                    found[key] = _within(index, part)
+                chosen.append(found[key])
+            wanted.append((chosen[0], chosen[1]))
+        for tile in self.stored.gather(wanted):
+            yield tile.T if self.transposed else tile
 
     def whole(self) -> Tensor:
         (part,) = self.tiles([(slice(0, len(self)), slice(0, self.shape[1]))])
         return part
 
+    def kept(self, place: dict[Any, Any], key: Any) -> LentMatrix:
+        """The same, which a rule keeps at a key of `place` until its use next time."""
+        if isinstance(self.stored, HostMatrix) and self.stored.memory.wishes is not None:
+            self.stored.memory.wishes.append((place, key))
+        return self
+
+    def copied(self, memory: HostMemory, ledger: Ledger) -> LentMatrix:
+        """The same in shared memory of its own, of which this rank writes its part."""
+        plain = replace(self, transposed=False)
+        ranks = self.stored.ranks
+        copy = HostMatrix(plain.shape, self.dtype, memory, 0, ranks, ledger)
+        first, stop, every = copy.own_rows.start, copy.own_rows.stop, slice(0, plain.shape[1])
+        bands = [slice(one, min(one + TILE_ROWS, stop)) for one in range(first, stop, TILE_ROWS)]
+        for band, part in zip(bands, plain.tiles([(band, every) for band in bands]), strict=True):
+            copy.write(slice(band.start - first, band.stop - first), part.numpy())
+        return LentMatrix(copy, transposed=self.transposed)
+
     def taken(self, elements: Tensor) -> Tensor:
         """Rows at some indices [k], each rank's own: [k, width]. k is the same on every rank."""
+        if not self.stored.in_step:
+            return self.index_select(0, elements).whole()
         ranks = self.stored.ranks
         every = torch.cat(ranks.share(elements.cpu())) if ranks.splits_rows else elements.cpu()
         union, width = torch.unique(every), self.shape[1]

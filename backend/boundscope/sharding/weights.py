@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -12,6 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.network.arrays import as_tensor, bands, count_where
+from boundscope.sharding.host import HostConstant, HostMatrix, HostMemory, Layout, torch_dtype
 from boundscope.sharding.matrices import LentMatrix, ShardedMatrix
 from boundscope.sharding.ranks import RankGroup
 
@@ -34,6 +35,7 @@ class WeightStore:
 
     collective = False
     lends_tiles = False  # whether `use` takes `tiled`
+    apart = ""  # why ranks of one machine share no memory where they should
 
     def __init__(self, constants: Mapping[str, NDArray[Any]], ledger: Ledger, device: torch.device) -> None:
         self._constants = constants
@@ -56,13 +58,25 @@ class WeightStore:
         """
         raise NotImplementedError
 
+    def watch_parts(self, on: bool) -> None:
+        """From now on note, or not, which parts of matrices rules keep to use them again; until `keep_parts`."""
+
+    def keep_parts(self) -> None:
+        """Give each of these parts memory of its own, if ranks share it; all of them call together.
+
+        Raises:
+            OutOfMemoryError: this rank's share of it does not fit.
+            BoundscopeError: what another rank has brought to `agree` instead of coming here.
+        """
+
     def sparse(self, name: str, dtype: torch.dtype) -> Tensor | None:
         """The elements of a large matrix that are not zero, where they are few: the same on every rank."""
         if (name, dtype) not in self._sparse:
             array, found = self._constants[name], None
             if array.dtype.kind == "f" and array.ndim == 2 and array.size >= LARGE_ELEMENTS:
-                rows, columns = np.nonzero(array)
-                if len(rows) <= SPARSE_SHARE * array.size:
+                few = count_where(array, lambda part: part != 0) <= SPARSE_SHARE * array.size
+                if few:
+                    rows, columns = np.nonzero(array)
                     index = torch.from_numpy(np.stack([rows, columns]))
                     values = torch.from_numpy(array[rows, columns]).to(dtype)
                     coo = torch.sparse_coo_tensor(
@@ -71,13 +85,6 @@ class WeightStore:
                     found = coo.coalesce()
             self._sparse[name, dtype] = found
         return self._sparse[name, dtype]
-
-
-def _own(array: NDArray[Any]) -> Tensor:
-    """The network's own memory where torch can use it; it is only read."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.asarray(array, order="C"))
 
 
 def _lends_stored(size: int, own: torch.dtype, dtype: torch.dtype) -> bool:
@@ -95,7 +102,7 @@ class WholeWeights(WeightStore):
         super().__init__(constants, ledger, device)
         self._dtype = dtype
         self._stored = {
-            name: ledger.hold(_own(array).to(device), "weights") for name, array in constants.items()
+            name: ledger.hold(as_tensor(array).to(device), "weights") for name, array in constants.items()
         }
         self._converted: dict[tuple[str, torch.dtype], Tensor] = {}
 
@@ -132,9 +139,11 @@ class RowShardedWeights(WeightStore):
     LentMatrix where a rule reads tiles, and otherwise gathered whole, as other constants are, and converted to the
     dtype they are lent in. Constants under `whole_below` elements stay whole: a collective would cost more than it
     saves.
+
+    Where all ranks are processes of one machine and compute on its CPUs, shards lie in memory that they share, and
+    each rank reads what it needs when it needs it.
     """
 
-    collective = True
     lends_tiles = True
 
     def __init__(
@@ -150,17 +159,34 @@ class RowShardedWeights(WeightStore):
         self._ranks = ranks
         self._dtype = dtype
         self._whole: dict[str, Tensor] = {}
-        self._shards: dict[str, FlatShard] = {}
-        self._matrices: dict[str, ShardedMatrix] = {}
+        self._shards: dict[str, FlatShard | HostConstant] = {}
+        self._matrices: dict[str, ShardedMatrix | HostMatrix] = {}
+        large = {
+            name: array
+            for name, array in constants.items()
+            if array.size >= whole_below and array.dtype.kind == "f"
+        }
+        memory, layout = None, Layout.of(large)
+        if large and device.type == "cpu" and ranks.on_this_machine == ranks.size:
+            memory, self.apart = HostMemory.shared(ranks, layout.size)
+        self.collective = memory is None and bool(large)
         for name, array in constants.items():
-            if array.size < whole_below or array.dtype.kind != "f":
-                whole = _own(array)
+            matrix = array.ndim == 2 and array.size >= LARGE_ELEMENTS
+            if name not in large:
+                whole = as_tensor(array)
                 whole = whole.to(device, dtype) if whole.is_floating_point() else whole.to(device)
                 self._whole[name] = ledger.hold(whole, "weights")
-            elif array.ndim == 2 and array.size >= LARGE_ELEMENTS:
+            elif memory is None and matrix:
                 self._matrices[name] = ShardedMatrix(array, ranks, ledger, device)
-            else:
+            elif memory is None:
                 self._shards[name] = FlatShard(array, ranks, ledger, device)
+            elif matrix:
+                self._matrices[name] = _written(array, memory, layout.offsets[name], ranks, ledger)
+            else:
+                self._shards[name] = HostConstant(array, memory, layout.offsets[name], ranks, ledger)
+        self._memory = memory
+        if memory is not None:
+            ranks.agree(None)  # all have written
 
     @contextmanager
     def use(
@@ -188,10 +214,38 @@ class RowShardedWeights(WeightStore):
         yield lent
         lent.clear()
 
+    def watch_parts(self, on: bool) -> None:
+        if self._memory is not None:
+            self._memory.wishes = [] if on else None
+
+    def keep_parts(self) -> None:
+        if self._memory is None or self._memory.wishes is None:
+            return
+        wishes, self._memory.wishes = self._memory.wishes, None
+        parts: list[LentMatrix] = [place[key] for place, key in wishes]
+        shapes = self._ranks.gather([tuple(part.shape) for part in parts])
+        if any(one != shapes[0] for one in shapes):
+            return  # some rank lacks the memory
+        for (place, key), part in zip(wishes, parts, strict=True):
+            memory, _ = HostMemory.shared(self._ranks, max(1, part.numel() * part.dtype.itemsize))
+            if memory is None:
+                return
+            place[key] = part.copied(memory, self._ledger)
+        self._ranks.agree(None)  # all have written
+
     def _gathered(self, name: str, dtype: torch.dtype, stored: bool) -> Tensor:
         matrix = self._matrices.get(name)
         whole = self._shards[name].gathered() if matrix is None else LentMatrix(matrix).whole()
         return whole if stored and _lends_stored(whole.numel(), whole.dtype, dtype) else whole.to(dtype)
+
+
+def _written(
+    array: NDArray[Any], memory: HostMemory, offset: int, ranks: RankGroup, ledger: Ledger
+) -> HostMatrix:
+    matrix = HostMatrix(array.shape, torch_dtype(array), memory, offset, ranks, ledger)
+    for band, values in bands(array[matrix.own_rows]):
+        matrix.write(band, values)
+    return matrix
 
 
 class FlatShard:

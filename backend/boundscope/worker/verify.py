@@ -136,11 +136,18 @@ class _VerifyRun:
 
     def _tell_traffic(self) -> None:
         frames = self.ranks.frames
-        if self.ranks.rank == 0 and frames is not None and frames.traffic.received_bytes:
-            told = frames.traffic
+        if self.ranks.rank or frames is None:
+            return
+        told = frames.traffic
+        if told.received_bytes:
             self.monitor.log(
                 f"gathers: {told.under_way_s:.2f} s under way, {100 * told.hidden_share:.0f} % hidden, "
                 f"{told.received_bytes / 2**20:.0f} MiB received"
+            )
+        if told.read_bytes:
+            self.monitor.log(
+                f"weights in memory that the ranks share: {told.read_bytes / 2**20:.0f} MiB read in "
+                f"{told.read_s:.2f} s"
             )
 
     def _guarded(self) -> Outcome:
@@ -373,6 +380,10 @@ class _VerifyRun:
             # It only certifies witnesses, on rank 0, from the constants as the file has them: not a part of the method.
             sharding, ledger, ranks = Sharding.NONE, MemoryLedger(ledger.limit_bytes), RankGroup()
         placed = place(network, sharding, ledger, device, ranks)
+        if apart := placed.weights.apart:
+            self.monitor.log(
+                f"ranks gather weights from each other: they can share no memory ({apart})", "warning"
+            )
         return BoundEngine(
             placed.network,
             placed.weights,
@@ -396,7 +407,8 @@ class _VerifyRun:
         with self._agreed():
             if self.ranks.rank == 0:
                 limit_s = min(seconds, share * self.monitor.remaining_s)
-                found = self._attack(prop, witnesses, limit_s, effort)
+                with _threads(torch.get_num_threads() * self.ranks.on_this_machine):
+                    found = self._attack(prop, witnesses, limit_s, effort)
                 witnesses.release()
         return self.ranks.of_rank_0(found)
 
@@ -537,6 +549,17 @@ class _VerifyRun:
             )
             return Outcome(Verdict.TIMEOUT, reason, witnesses.other_arithmetic)
         return Outcome(Verdict.UNKNOWN, reason, witnesses.other_arithmetic)
+
+
+@contextlib.contextmanager
+def _threads(count: int) -> Iterator[None]:
+    """Compute with so many threads, those of ranks that wait among them."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def _budget(job: VerifyJob, ranks: RankGroup) -> int:

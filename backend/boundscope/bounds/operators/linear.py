@@ -253,9 +253,13 @@ class GemmRule(Rule[Gemm]):
         def cut() -> Matrix:
             weight = self._weight(view)
             weight = weight.index_select(0, rows.index) if isinstance(rows, Elements) else weight
-            return weight if wanted is None else weight.index_select(1, wanted.index)
+            weight = weight if wanted is None else weight.index_select(1, wanted.index)
+            if isinstance(weight, LentMatrix) and view.kept is not None:
+                return weight.kept(view.kept, key)
+            return weight
 
-        return cut() if rows is None and wanted is None else kept(view, ("between", rows, wanted), cut)
+        key = ("between", rows, wanted)
+        return cut() if rows is None and wanted is None else kept(view, key, cut)
 
     def _carried(self, view: NodeView[Gemm], block: Block, wanted: Elements | None) -> Tensor:
         """Rows [R, k] at the output as rows at the wanted input elements."""

@@ -1,0 +1,46 @@
+"""Ranks of one machine read a matrix from memory that they share: any part of it, as it was. Where they cannot share
+memory, they gather."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.host_ranks import indices, matrix, opened_files, parts, too_little, without_memory
+from support.ranks import on_ranks
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_every_rank_reads_any_part_as_it_was(tmp_path: Path, size: int) -> None:
+    """No rank waits for another to ask for the same, and none holds more than its part."""
+    whole = torch.from_numpy(matrix())
+    for rank, (found, (few,), constant, collective, held) in enumerate(on_ranks(size, tmp_path / "r", parts)):
+        assert not collective
+        for (rows, columns), part in zip(indices(), found, strict=True):
+            assert torch.equal(part, whole[rows][:, columns])
+            assert part.is_contiguous()
+        assert torch.equal(few, whole[:, ::2].T[torch.tensor([rank, 299])])
+        assert torch.equal(constant, torch.arange(5000.0, dtype=torch.float64).reshape(5, 10, 100))
+        assert held < whole.numel() * 4 / size + 5000 * 8 / size + 8192
+
+
+def test_nothing_stays_open_after_it(tmp_path: Path) -> None:
+    for before, after in on_ranks(2, tmp_path / "r", opened_files):
+        assert after <= before
+
+
+def test_all_ranks_gather_where_one_cannot_share_memory(tmp_path: Path) -> None:
+    whole = torch.from_numpy(matrix())
+    for found, why, collective in on_ranks(2, tmp_path / "r", without_memory):
+        assert collective
+        assert why == "rank 1: [Errno 13] Permission denied"
+        for (rows, columns), part in zip(indices(), found, strict=False):
+            assert torch.equal(part, whole[rows][:, columns])
+
+
+def test_memory_that_the_machine_cannot_give_is_told_of(tmp_path: Path) -> None:
+    reasons = on_ranks(2, tmp_path / "r", too_little)
+    assert reasons[0] == reasons[1]
+    assert reasons[0].startswith("rank 0: ")

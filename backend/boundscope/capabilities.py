@@ -20,6 +20,7 @@ from boundscope.protocol import (
 METHODS = (Method.IBP, Method.CROWN_IBP, Method.CROWN, Method.ALPHA_CROWN, Method.COMPLETE)
 ENGINES = (Engine.NATIVE, Engine.AUTO_LIRPA)
 SHARDINGS = (Sharding.NONE, Sharding.ROWS, Sharding.FSDP, Sharding.TP, Sharding.TP_EXACT)
+REFERENCE_SHARDINGS = (Sharding.NONE, Sharding.FSDP, Sharding.TP)  # of --engine auto_lirpa
 ARITHMETICS = (Arithmetic.REAL, Arithmetic.FLOAT32)
 
 
@@ -109,8 +110,9 @@ def _check_reference(job: VerifyJob) -> None:
             ("--precision float64", job.precision is Precision.FLOAT64, "it computes in float32"),
             (
                 f"--sharding {job.sharding}",
-                job.sharding not in (Sharding.NONE, Sharding.FSDP),
-                "its weights can be shared out, its rows and layers cannot; on several ranks --sharding fsdp goes",
+                job.sharding not in REFERENCE_SHARDINGS,
+                "it carries all rows on every rank, and bounds what lies inside a split layer by intervals only; on "
+                "several ranks --sharding fsdp or tp goes",
             ),
             (f"--chunk-rows {job.chunk_rows}", job.chunk_rows is not None, "it carries all rows together"),
             (

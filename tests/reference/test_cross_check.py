@@ -146,12 +146,17 @@ def test_options_that_do_not_go_together_are_refused() -> None:
         return VerifyJob(network=some, property=PropertyFile(file=some), **fields)  # type: ignore[arg-type]
 
     capabilities.check(job(engine=Engine.AUTO_LIRPA))
-    capabilities.check(job(engine=Engine.AUTO_LIRPA, sharding=Sharding.FSDP, ranks=2))
+    for sharding in (Sharding.FSDP, Sharding.TP):
+        capabilities.check(job(engine=Engine.AUTO_LIRPA, sharding=sharding, ranks=2))
     capabilities.check(job(cross_check=True))
     for wrong, said in (
         (job(engine=Engine.AUTO_LIRPA, arithmetic=Arithmetic.FLOAT32), "speak of the reals only"),
-        (job(engine=Engine.AUTO_LIRPA, sharding=Sharding.ROWS, ranks=2), "--sharding fsdp goes"),
-        (job(engine=Engine.AUTO_LIRPA, sharding=Sharding.TP, ranks=2), "--sharding fsdp goes"),
+        (job(engine=Engine.AUTO_LIRPA, sharding=Sharding.ROWS, ranks=2), "--sharding fsdp or tp goes"),
+        (job(engine=Engine.AUTO_LIRPA, sharding=Sharding.TP_EXACT, ranks=2), "--sharding fsdp or tp goes"),
+        (
+            job(engine=Engine.AUTO_LIRPA, sharding=Sharding.TP, ranks=2, method=Method.COMPLETE),
+            "its bounds are never proofs of parts of a box",
+        ),
         (
             job(engine=Engine.AUTO_LIRPA, chunk_rows=16),
             "--chunk-rows 16 does not go with --engine auto_lirpa",

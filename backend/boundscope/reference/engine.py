@@ -26,9 +26,10 @@ from boundscope.network.graph import Network, Node
 from boundscope.network.operators.linear import Conv
 from boundscope.network.operators.pooling import AveragePool, MaxPool
 from boundscope.properties.types import Box, LinearConstraint
-from boundscope.protocol import Method
+from boundscope.protocol import Method, Sharding
 from boundscope.reference import compat
 from boundscope.reference.module import NetworkModule
+from boundscope.reference.parallel import SplitLayers
 from boundscope.reference.shards import Shards
 from boundscope.sharding.frames import PeerStoppedError
 from boundscope.sharding.ranks import RankGroup
@@ -70,8 +71,9 @@ class _AttemptError(BoundscopeError):
 class ReferenceEngine:
     """Bounds one network by auto_LiRPA on the CPU.
 
-    Of several ranks each holds its part of the large weights of layers and carries all rows. They call together, and
-    get the same result or error.
+    Of several ranks each holds a part of the weights: of every large one, gathered for use (sharding `fsdp`), or of
+    pairs of layers, each rank bounding its own neurons between them (`tp`). They call together, and get the same
+    result or error.
     """
 
     def __init__(
@@ -82,14 +84,27 @@ class ReferenceEngine:
         *,
         ranks: RankGroup | None = None,
         ledger: Ledger | None = None,
+        sharding: Sharding = Sharding.FSDP,
     ) -> None:
         """
+        Args:
+            network: what to bound.
+            monitor: told of warnings, asked for time.
+            dtype: to compute in.
+            ranks: of several, all construct and call together.
+            ledger: counts weights.
+            sharding: of several ranks, `fsdp` or `tp`.
+
         Raises:
             BoundscopeError: auto_LiRPA is not installed.
         """
         self._lirpa = compat.import_auto_lirpa()
         self.network, self.monitor, self.dtype = network, monitor or Monitor(), dtype
         self._ranks, self._ledger = ranks or RankGroup(), ledger or _Uncounted()
+        self._sharding = sharding
+        self._split = (
+            SplitLayers(network, self._ranks) if self._ranks.size > 1 and sharding is Sharding.TP else None
+        )
         self._bounded: dict[tuple[bool, bool], _Traced] = {}
         self._precise: ReferenceEngine | None = None
 
@@ -98,11 +113,21 @@ class ReferenceEngine:
         return f"auto_LiRPA {compat.version()}"
 
     @property
+    def zones(self) -> int:
+        """Of layers split over the ranks, how many parts of the network are."""
+        return 0 if self._split is None else self._split.zones
+
+    @property
     def precise(self) -> ReferenceEngine:
         """The same in float64."""
         if self._precise is None:
             self._precise = ReferenceEngine(
-                self.network, self.monitor, torch.float64, ranks=self._ranks, ledger=self._ledger
+                self.network,
+                self.monitor,
+                torch.float64,
+                ranks=self._ranks,
+                ledger=self._ledger,
+                sharding=self._sharding,
             )
         return self._precise
 
@@ -251,8 +276,14 @@ class ReferenceEngine:
     def _traced(self, patches: bool, optimised: bool) -> _Traced:
         key = (patches, optimised)
         if key not in self._bounded:
-            shards = Shards(self._ranks, self._ledger) if self._ranks.size > 1 else None
-            module = NetworkModule(self.network, self.dtype, None if shards is None else shards.place)
+            split = self._split
+            shards = Shards(self._ranks, self._ledger) if self._ranks.size > 1 and split is None else None
+            placed = shards or split
+            module = NetworkModule(
+                self.network if split is None else split.network,
+                self.dtype,
+                None if placed is None else placed.place,
+            )
             for name, value in [*module.named_parameters(), *module.named_buffers()]:
                 if shards is None or name not in shards:
                     self._ledger.hold(value, "weights")
@@ -260,9 +291,8 @@ class ReferenceEngine:
                 patches=patches, steps=STEPS, between_steps=self._check, optimised=optimised
             )
             start = tuple(torch.zeros(info.shape, dtype=self.dtype) for info in self.network.inputs)
-            bounded = self._lirpa.BoundedModule(
-                module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu"
-            )
+            make = self._lirpa.BoundedModule if split is None else split.bounded_module
+            bounded = make(module, start[0] if len(start) == 1 else start, bound_opts=options, device="cpu")
             if shards is not None:
                 shards.attach(bounded)
             self._bounded[key] = _Traced(module, bounded, shards)
@@ -285,18 +315,20 @@ class ReferenceEngine:
 
     def _layers(self, module: NetworkModule, bounded: Any) -> dict[str, Ends]:
         """What the last computation left at the nodes, by our names of their tensors."""
-        outputs = {info.name for info in self.network.outputs}
+        network = self.network if self._split is None else self._split.network
+        outputs = {info.name for info in network.outputs}
         found = {}
         for name, node_name in zip(module.tensor_names, bounded.output_name[1:], strict=True):
             node = bounded[node_name]
             pair = (getattr(node, "lower", None), getattr(node, "upper", None))
             if pair[0] is None:
                 pair = getattr(node, "interval", None) or pair
-            shape = self.network.tensors[name].shape
+            shape = network.tensors[name].shape
             ends = [end.detach() for end in pair if isinstance(end, Tensor)]
-            if name not in outputs and len(ends) == 2 and all(tuple(end.shape) == shape for end in ends):
+            known = name in self.network.tensors and name not in outputs
+            if known and len(ends) == 2 and all(tuple(end.shape) == shape for end in ends):
                 found[name] = (ends[0], ends[1])
-        return found
+        return found if self._split is None else self._split.joined(found)
 
     # ------------------------------------------------------------ why it fails
 

@@ -25,6 +25,7 @@ from boundscope.network.operators.normalization import BatchNormalization
 from boundscope.network.operators.pooling import AveragePool, GlobalAveragePool
 from boundscope.network.operators.shape import Cast, Dropout, Flatten, Identity, Reshape, Squeeze, Unsqueeze
 from boundscope.network.operators.window import split_pads
+from boundscope.sharding.zones import SummedGemm, SummedMatMul, ZoneEntry
 
 Constants = tuple[Tensor | None, ...]  # of a node's inputs; None where the input depends on the network's
 
@@ -344,6 +345,8 @@ def _slope(op: LeakyRelu) -> nn.Module:
 _TRANSLATIONS: dict[type[Any], Callable[[Node, Network, Constants], nn.Module | None]] = {
     Gemm: _gemm,
     MatMul: _matmul,
+    SummedGemm: _gemm,
+    SummedMatMul: _matmul,
     Conv: _conv,
     AveragePool: _average_pool,
     GlobalAveragePool: _global_average_pool,
@@ -354,6 +357,7 @@ _TRANSLATIONS: dict[type[Any], Callable[[Node, Network, Constants], nn.Module | 
     Cast: _cast,
     Dropout: _plain(lambda op: nn.Identity()),
     Identity: _plain(lambda op: nn.Identity()),
+    ZoneEntry: _plain(lambda op: nn.Identity()),
     Add: _arithmetic(torch.add),
     Sub: _arithmetic(torch.sub),
     Mul: _arithmetic(torch.mul),

@@ -9,7 +9,7 @@ its end (`SummedGemm`, `SummedMatMul`, `SummedConv`), once each.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,13 +97,18 @@ class _Zone:
     steps: dict[str, Step] = field(default_factory=dict)
 
 
-def split_network(network: Network, ranks: RankGroup) -> Network:
-    """This rank's part of a network (lowered for bounds): the network itself where no layer can be split."""
-    zones = _zones(network, ranks.size)
+def split_network(
+    network: Network, ranks: RankGroup, only: Callable[[Node], bool] = lambda node: True
+) -> Network:
+    """This rank's part of a network (lowered for bounds): the network itself where no layer can be split.
+
+    `only` tells of a node whether it may be in a zone.
+    """
+    zones = _zones(network, ranks.size, only)
     return network if not zones else _Builder(network, ranks, zones).network()
 
 
-def _zones(network: Network, size: int) -> list[_Zone]:
+def _zones(network: Network, size: int, only: Callable[[Node], bool]) -> list[_Zone]:
     readers: dict[str, list[Node]] = {}
     for node in network.nodes:
         for name in node.inputs:
@@ -111,15 +116,15 @@ def _zones(network: Network, size: int) -> list[_Zone]:
     found: list[_Zone] = []
     taken: set[str] = set()  # nodes in a zone
     for node in network.nodes:
-        if node.name in taken or _features(network, node) is None:
+        if node.name in taken or _features(network, node) is None or not only(node):
             continue
         together = tuple(
             one
             for one in readers[node.inputs[0]]
-            if one.name not in taken and _features(network, one) == _features(network, node)
+            if one.name not in taken and _features(network, one) == _features(network, node) and only(one)
         )
         for starts in (together, (node,)) if len(together) > 1 else ((node,),):
-            zone = _trial(network, starts, size)
+            zone = _trial(network, starts, size, only)
             if zone is not None and taken.isdisjoint(zone.steps):
                 found.append(zone)
                 taken.update(zone.steps)
@@ -144,7 +149,9 @@ def _features(network: Network, node: Node) -> int | None:
     return None
 
 
-def _trial(network: Network, starts: tuple[Node, ...], size: int) -> _Zone | None:
+def _trial(
+    network: Network, starts: tuple[Node, ...], size: int, only: Callable[[Node], bool]
+) -> _Zone | None:
     """The zone that these layers begin, split as finely as its reshapes allow; None where it has no end."""
     features = _features(network, starts[0])
     assert features is not None
@@ -152,7 +159,7 @@ def _trial(network: Network, starts: tuple[Node, ...], size: int) -> _Zone | Non
     while features % grain == 0 and features // grain >= size:
         split = Split(0, _shares(features // grain, size, grain))
         try:
-            return _grown(network, starts, split)
+            return _grown(network, starts, split, only)
         except CannotSplitError as error:
             if error.grain <= grain:
                 return None
@@ -164,7 +171,7 @@ def _shares(blocks: int, size: int, grain: int) -> tuple[int, ...]:
     return tuple((blocks // size + (rank < blocks % size)) * grain for rank in range(size))
 
 
-def _grown(network: Network, starts: tuple[Node, ...], split: Split) -> _Zone:
+def _grown(network: Network, starts: tuple[Node, ...], split: Split, only: Callable[[Node], bool]) -> _Zone:
     """Raises CannotSplitError where a node inside can neither carry the split on nor end it."""
     zone = _Zone(starts)
     for start in starts:
@@ -175,6 +182,8 @@ def _grown(network: Network, starts: tuple[Node, ...], split: Split) -> _Zone:
         inputs = {index: zone.splits[name] for index, name in enumerate(node.inputs) if name in zone.splits}
         if node.name in zone.steps or not inputs:
             continue
+        if not only(node):
+            raise CannotSplitError
         step = propagated(network, node, inputs)
         zone.steps[node.name] = step
         if step.output is not None:

@@ -13,7 +13,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.properties.types import Box, Case, LinearConstraint
-from boundscope.protocol import LayerBounds, Method
+from boundscope.protocol import LayerBounds, Method, Sharding
 from boundscope.sharding.ranks import RankGroup
 
 
@@ -156,8 +156,9 @@ class ReferenceCases:
         monitor: Monitor,
         ranks: RankGroup | None = None,
         ledger: MemoryLedger | None = None,
+        sharding: Sharding = Sharding.FSDP,
     ) -> None:
-        """Of several ranks each holds its part of the weights, counted in the ledger; all call together.
+        """Of several ranks each holds its part of the weights (`fsdp`, `tp`), counted in the ledger; all call together.
 
         Raises:
             BoundscopeError: auto_LiRPA is not installed.
@@ -165,7 +166,18 @@ class ReferenceCases:
         from boundscope.reference.engine import ReferenceEngine
 
         self._ranks = ranks or RankGroup()
-        self._engine = ReferenceEngine(network, monitor, ranks=self._ranks, ledger=ledger)
+        self._engine = ReferenceEngine(network, monitor, ranks=self._ranks, ledger=ledger, sharding=sharding)
+        if (
+            sharding is Sharding.TP
+            and self._ranks.size > 1
+            and not self._engine.zones
+            and not self._ranks.rank
+        ):
+            monitor.log(
+                "no two linear layers have activations alone between them: nothing is split, and every rank holds the "
+                "whole network; --sharding fsdp shares its weights out",
+                "warning",
+            )
         self._monitor, self._network = monitor, network
         self._rounding = 0.0
         self._remark: str | None = None

@@ -353,7 +353,7 @@ class _VerifyRun:
 
     def _cases(self, network: Network, engine: BoundEngine) -> CaseEngine:
         if self.job.engine is Engine.AUTO_LIRPA:
-            return ReferenceCases(network, self.monitor, self.ranks, self.ledger)
+            return ReferenceCases(network, self.monitor, self.ranks, self.ledger, self.job.sharding)
         return NativeCases(engine)
 
     def _checked(self, checker: Checker, outcome: Outcome) -> Outcome:

@@ -16,6 +16,7 @@ from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.parallel import summed
 from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_row
+from boundscope.bounds.pulls import Pull
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.bounds.splits import Splits, SplitStep
 from boundscope.bounds.steps import LineStep, PartLines, SlopeStep, Spread, row_slices
@@ -55,6 +56,7 @@ class BackwardPass:
         domains: Domains | None = None,
         which: Tensor | None = None,
         splits: Splits | None = None,
+        pulls: Mapping[str, Pull] | None = None,
         keep: bool = False,
     ) -> None:
         """
@@ -68,8 +70,9 @@ class BackwardPass:
             dtype: of the coefficients, float32 or float64; constants and what is subtracted are float64.
             domains: parts of the box, of which row r is bounded over number which[r], [R] int64.
             splits: of each row, which pieces of the `slope_free` nodes it is bounded on, with its free parameters.
-            keep: keep the coefficients that rows have at network inputs, and at split nodes, for who chooses
-                where to look or to split next.
+            pulls: Lagrange terms of ranges that elements of tensors, by name, have on the rows' parts.
+            keep: keep the coefficients that rows have at network inputs, at split nodes, at pulled tensors and the
+                nodes that read them, for who chooses where to look or to split next.
         """
         self._context = context
         self._relax = relax
@@ -80,10 +83,14 @@ class BackwardPass:
         self._domains = domains
         self._which = which
         self._splits = splits
+        self._pulls = pulls or {}
         self._keep = keep
         self.at_inputs: dict[str, Tensor] = {}  # kept: coefficients [R, n] of the distance from the reference
         self.at_nodes: dict[str, Tensor] = {}  # kept: coefficients [R, m] above a node's free elements
         self.at_outputs: dict[str, Tensor] = {}  # kept of parts: coefficients [R, n] above a relaxed node
+        self.at_pulled: dict[
+            str, Tensor
+        ] = {}  # kept: coefficients [R, k] of pulled elements, without the pull
         self.at_points: dict[
             str, Tensor
         ] = {}  # kept by a search, once differentiated: what they read where the bound is reached
@@ -104,6 +111,8 @@ class BackwardPass:
         self._whole = set(rows)
         pending = {name: Block(coefficients.to(self._dtype)) for name, coefficients in rows.items()}
         nonzero = torch.stack([(per_row(one.rows) != 0).any(1) for one in pending.values()]).any(0)
+        for pull in self._pulls.values():
+            nonzero = nonzero | (pull.multiplier != 0).any(1)
         return self._finish(pending, self._total(count, nonzero))
 
     def _total(self, count: int, nonzero: Tensor) -> Total:
@@ -181,9 +190,10 @@ class BackwardPass:
         for name, block in zip(node.outputs, outputs, strict=True):
             if block is not None:
                 self._to_distance(name, block, total)
-        part = (
-            self._domains.facts(node) if self._domains is not None and facts.relaxation is not None else None
-        )
+        if self._pulls:
+            pairs = zip(node.outputs, outputs, strict=True)
+            outputs = tuple(self._pulled(name, block, total) for name, block in pairs)
+        part = self._part_of(node, facts)
         here = self._at(node.outputs[0], total)
         self._charge(node, outputs, facts, part, here)
         if facts.relaxation is not None:
@@ -202,6 +212,48 @@ class BackwardPass:
                 self._to_distance(name, pending[name], total)
             self._accumulate(pending, name, block, total)
 
+    def _part_of(self, node: Node, facts: NodeFacts) -> PartFacts | None:
+        """The relaxation of the rows' parts; None where the root's serves, or lines that `splits` choose."""
+        if self._domains is None or facts.relaxation is None:
+            return None
+        if self._splits is not None and node.name in self._splits.values:
+            return None
+        theta = self._thetas.get(node.name)
+        return (
+            self._domains.facts(node)
+            if theta is None
+            else self._domains.facts_with(node, theta, proven=self._rigorous)
+        )
+
+    def _pulled(self, name: str, block: Block | None, total: Total) -> Block | None:
+        """Rows at a tensor's distance from its reference point with the Lagrange terms of their ranges."""
+        pull = self._pulls.get(name)
+        if pull is None or block is None:
+            return block
+        context, total = self._context, self._at(name, total)
+        reference = context.references[name].flatten()
+        whole = block.whole()
+        flat = per_row(whole)
+        if self._keep:
+            self.at_pulled[name] = flat.index_select(1, pull.index)
+        if not self._rigorous:
+            note = partial(self.at_points.__setitem__, name) if self._keep else None
+            rows, constant = pull.searched(flat, reference, note)
+            total.add(constant)
+            return Block(rows.reshape(whole.shape))
+        rows, constant, error = pull.through(flat, reference)
+        total.add(constant)
+        total.subtract(error)
+        charge = Charge.of(
+            context.deviation(name).flatten()[pull.index] * (self._engine.unit * INFLATION),
+            0.0,
+            self._engine,
+            self._dtype,
+        )
+        self._charge_sum(Block(rows.index_select(1, pull.index)), charge.weights, total)
+        total.lose(charge.lost)
+        return Block(rows.reshape(whole.shape))
+
     def _linear(self, node: Node, outputs: tuple[Block | None, ...]) -> tuple[Block | None, ...]:
         rule = self._context.rule(node)
         with self._context.view(node, self._dtype) as view:
@@ -215,6 +267,8 @@ class BackwardPass:
     def _relaxed(self, node: Node, facts: NodeFacts, block: Block, total: Total) -> tuple[Block | None, ...]:
         """Rows at the output's distance from its reference, as rows at the inputs' distances from theirs."""
         self.relaxed_nodes.append(node)
+        if self._keep and not self._pulls.keys().isdisjoint(node.inputs):
+            self.at_outputs[node.name] = per_row(block.whole())
         if self._splits is not None and node.name in self._splits.values:
             return (self._with_splits(node, facts, block, self._splits, total),)
         slopes = self._slopes.get(node.name)

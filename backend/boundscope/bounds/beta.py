@@ -7,8 +7,10 @@ domain is empty has multipliers that lift its bound without limit: it passes its
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +19,7 @@ from boundscope.bounds.backward import BackwardPass
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.parts import Constraints
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
+from boundscope.bounds.spans import RangedRows, Ranges, Spans
 from boundscope.bounds.splits import Splits
 from boundscope.errors import BoundError
 from boundscope.network.graph import Node
@@ -210,45 +213,93 @@ def _less(lower: Tensor, goals: Tensor, one: BackwardPass) -> Tensor:
 @dataclass(frozen=True)
 class RowBlock:
     """R rows: the clause of each [R], the sides that neurons are held to, int8 [R, M], slopes and multipliers, float32
-    [R, M], and weights of the clause's constraints, float32 [R, width]."""
+    [R, M], weights of the clause's constraints, float32 [R, width], and ranges of what other operators read, where a
+    context has any that can be narrowed."""
 
     which: Tensor
     states: Tensor
     values: Tensor
     weights: Tensor
+    ranges: Ranges | None = None
 
     def __len__(self) -> int:
         return len(self.which)
 
     def of_rows(self, index: Tensor) -> RowBlock:
-        return RowBlock(self.which[index], self.states[index], self.values[index], self.weights[index])
+        ranges = None if self.ranges is None else self.ranges.of_rows(index)
+        return RowBlock(
+            self.which[index], self.states[index], self.values[index], self.weights[index], ranges
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[RowBlock]) -> RowBlock:
+        """The rows of several blocks, in order."""
+        which, states, values, weights = (
+            torch.cat([getattr(part, name) for part in parts])
+            for name in ("which", "states", "values", "weights")
+        )
+        ranges = [part.ranges for part in parts if part.ranges is not None]
+        return cls(which, states, values, weights, Ranges.joined(ranges) if ranges else None)
 
 
 @dataclass(frozen=True)
 class Proven:
-    """Margins [R] float64, proven; coefficients above the neurons, float32 [R, M]; and at network inputs, [R, n]."""
+    """Margins [R] float64, proven; coefficients above the neurons, float32 [R, M]; and at network inputs, [R, n].
+
+    Of a context with spans also those at their elements, float32 [R, G], without the multipliers; and above the nodes
+    that read them, by name, [R, n]."""
 
     lower: Tensor
     coefficients: Tensor
     at_inputs: dict[str, Tensor]
+    at_spans: Tensor | None = None
+    at_outputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Points:
+    """What neurons [R, M], and elements of spans [R, G], read where the bound of a row is reached; float32."""
+
+    neurons: Tensor
+    spans: Tensor | None = None
 
 
 class BetaSearch:
     """Bounds blocks of rows over one context."""
 
-    def __init__(self, context: BoxContext, neurons: Neurons, aims: Aims, check: Callable[[], None]) -> None:
-        """`check` is called between steps; what it raises ends the work."""
+    def __init__(
+        self,
+        context: BoxContext,
+        neurons: Neurons,
+        aims: Aims,
+        check: Callable[[], None],
+        spans: Spans | None = None,
+    ) -> None:
+        """`check` is called between steps; what it raises ends the work. `spans` where blocks have ranges."""
         self.context, self.neurons, self.aims, self._check = context, neurons, aims, check
+        self.spans = spans
+        self._latest: tuple[Ranges, RangedRows] | None = None
         self._scales = neurons.apart(neurons.scales)
 
     def _splits(self, states: dict[str, Tensor], values: dict[str, Tensor]) -> Splits:
         return Splits(states, values, self._scales)
 
+    def ranged(self, block: RowBlock) -> RangedRows | None:
+        """What passes of a block take of its ranges."""
+        if self.spans is None or block.ranges is None:
+            return None
+        if self._latest is None or self._latest[0] is not block.ranges:
+            self._latest = block.ranges, RangedRows(self.context, self.spans, block.ranges)
+        return self._latest[1]
+
     def begin(self, block: RowBlock, *, keep: bool = False) -> BackwardPass:
         """A pass that proves what it is asked of the rows' domains."""
         neurons = self.neurons
         splits = self._splits(neurons.apart(block.states), neurons.apart(block.values.double()))
-        return BackwardPass(self.context, splits=splits, keep=keep)
+        ranged, more = self.ranged(block), {}
+        if ranged is not None and block.ranges is not None:
+            more = ranged.passed(block.ranges.multipliers.double(), ranged.thetas, all_tensors=keep)
+        return BackwardPass(self.context, splits=splits, keep=keep, **more)
 
     def prove(self, block: RowBlock) -> Proven:
         """
@@ -259,13 +310,20 @@ class BetaSearch:
         lower = self.aims.margin(one, block.which, block.weights)
         if bool(torch.isnan(lower).any()):
             raise BoundError("the margin of a part of the box is NaN")
-        return Proven(lower, self.neurons.together(one.at_nodes, len(block)), one.at_inputs)
+        coefficients = self.neurons.together(one.at_nodes, len(block))
+        if self.spans is None or block.ranges is None:
+            return Proven(lower, coefficients, one.at_inputs)
+        at_spans = self.spans.together(one.at_pulled, len(block))
+        return Proven(lower, coefficients, one.at_inputs, at_spans, one.at_outputs)
 
     def estimate(self, block: RowBlock) -> Tensor:
         """Margins [R] as float32 computes them, which prove nothing."""
         splits = self._splits(self.neurons.apart(block.states), self.neurons.apart(block.values))
+        ranged, more = self.ranged(block), {}
+        if ranged is not None and block.ranges is not None:
+            more = ranged.passed(block.ranges.multipliers, ranged.thetas)
         with torch.no_grad():
-            one = BackwardPass(self.context, splits=splits, search=True)
+            one = BackwardPass(self.context, splits=splits, search=True, **more)
             return self.aims.margin(one, block.which, block.weights)
 
     def search(self, block: RowBlock, settings: BetaSettings) -> RowBlock:
@@ -275,12 +333,16 @@ class BetaSearch:
         earlier, at_earlier = best.clone(), best.clone()
         stays = torch.ones_like(best, dtype=torch.bool)
         active = torch.arange(len(block), device=block.which.device)
-        ascent = _Ascent.of(self.neurons, block, settings, mixed=self.aims.width > 1)
+        ascent = _Ascent.of(self, block, settings)
+        best_ranges = ascent.ranges()
         for step in range(1, settings.steps + 1):
             self._check()
             with torch.enable_grad():
                 one = BackwardPass(
-                    self.context, splits=self._splits(ascent.states, ascent.values), search=True
+                    self.context,
+                    splits=self._splits(ascent.states, ascent.values),
+                    search=True,
+                    **ascent.passed(),
                 )
                 lower = self.aims.margin(one, ascent.which, ascent.weights)
                 if not lower.requires_grad:  # nothing to search for
@@ -294,6 +356,8 @@ class BetaSearch:
             rows = active[where]
             best_values[rows] = ascent.matrix(self.neurons)[where]
             best_weights[rows] = ascent.weights.detach()[where]
+            for best_of, now_of in zip(best_ranges, ascent.ranges(), strict=True):
+                best_of[rows] = now_of[where]
             now = best[active]
             left = now <= SAFE_PART * (1.0 + seen.abs())
             if step % settings.window == 0:
@@ -315,44 +379,91 @@ class BetaSearch:
                 kept = left.nonzero().flatten()
                 active = active[kept]
                 ascent = ascent.of_rows(kept)
-        return RowBlock(block.which, block.states, best_values, best_weights)
+        ranges = block.ranges
+        if ranges is not None:
+            ranges = dataclasses.replace(ranges, multipliers=best_ranges[0], thetas=best_ranges[1])
+        return RowBlock(block.which, block.states, best_values, best_weights, ranges)
 
-    def points(self, block: RowBlock) -> Tensor:
-        """What each neuron reads where the bound of a row is reached, in the relaxed network: float32 [R, M]."""
+    def points(self, block: RowBlock) -> Points:
+        """What is read where the bound of a row is reached, in the relaxed network."""
         states, values = self.neurons.apart(block.states), self.neurons.apart(block.values)
         for part in values.values():
             part.requires_grad_()
+        ranged, more = self.ranged(block), {}
+        if ranged is not None and block.ranges is not None:
+            multipliers = block.ranges.multipliers.clone().requires_grad_()
+            more = ranged.passed(multipliers, ranged.thetas, all_tensors=True)
         with torch.enable_grad():
-            one = BackwardPass(self.context, splits=self._splits(states, values), search=True, keep=True)
+            one = BackwardPass(
+                self.context, splits=self._splits(states, values), search=True, keep=True, **more
+            )
             lower = self.aims.margin(one, block.which, block.weights)
             if lower.requires_grad:
                 torch.autograd.backward(lower, torch.ones_like(lower))
-        return self.neurons.together(one.at_points, len(block))
+        neurons = self.neurons.together(one.at_points, len(block))
+        if self.spans is None or ranged is None:
+            return Points(neurons)
+        return Points(neurons, self._read(one.at_points, len(block)))
+
+    def _read(self, distances: dict[str, Tensor], count: int) -> Tensor:
+        """Values of the elements of spans at distances from their reference points."""
+        assert self.spans is not None
+        found = [torch.zeros(count, 0, device=self.context.device)]
+        for name, index in zip(self.spans.tensors, self.spans.index, strict=True):
+            at = self.context.references[name].flatten()[index].float().expand(count, -1)
+            found.append(at + distances[name] if name in distances else at)
+        return torch.cat(found, 1)
+
+
+MULTIPLIERS, THETAS = "multipliers of ranges", "free parameters"
 
 
 class _Ascent:
     """Adam (Kingma and Ba 2015, arXiv 1412.6980) on the parameters of a block, by node."""
 
-    def __init__(self, which: Tensor, states: dict[str, Tensor], settings: BetaSettings) -> None:
+    def __init__(
+        self, search: BetaSearch, which: Tensor, states: dict[str, Tensor], settings: BetaSettings
+    ) -> None:
+        self._search = search
         self.which, self.states, self._settings = which, states, settings
         self.values: dict[str, Tensor] = {}
         self.weights = torch.empty(0)
         self._mixed = False
+        self._block: Ranges | None = None  # what the rows narrow
+        self._ranged: RangedRows | None = None
+        self._of_ranges: dict[str, Tensor] = {}  # multipliers [R, G] and parameters [R, P]
         self._moments: dict[str, tuple[Tensor, Tensor]] = {}
         self._rates: dict[str, tuple[Tensor, Tensor]] = {}  # of each element, and the largest value of it
 
     @classmethod
-    def of(cls, neurons: Neurons, block: RowBlock, settings: BetaSettings, *, mixed: bool) -> _Ascent:
-        one = cls(block.which, neurons.apart(block.states), settings)
+    def of(cls, search: BetaSearch, block: RowBlock, settings: BetaSettings) -> _Ascent:
+        neurons, mixed = search.neurons, search.aims.width > 1
+        one = cls(search, block.which, neurons.apart(block.states), settings)
         one.values = {
             name: part.clone().requires_grad_() for name, part in neurons.apart(block.values).items()
         }
         one._mixed = mixed
         one.weights = block.weights.clone().requires_grad_(mixed)
-        for name, part in (*one.values.items(), ("", one.weights)):
+        one._block, one._ranged = block.ranges, search.ranged(block)
+        if block.ranges is not None and one._ranged is not None:
+            one._of_ranges = {
+                MULTIPLIERS: block.ranges.multipliers.clone().requires_grad_(),
+                THETAS: one._ranged.thetas.clone().requires_grad_(),
+            }
+        for name, part in (*one.values.items(), *one._of_ranges.items(), ("", one.weights)):
             one._moments[name] = (torch.zeros_like(part), torch.zeros_like(part))
         one._set_rates()
         return one
+
+    def passed(self) -> dict[str, Any]:
+        """What a pass takes of the rows' ranges."""
+        if self._ranged is None:
+            return {}
+        return self._ranged.passed(self._of_ranges[MULTIPLIERS], self._of_ranges[THETAS])
+
+    def ranges(self) -> tuple[Tensor, ...]:
+        """Copies of multipliers and parameters; nothing where rows have no ranges."""
+        return tuple(part.detach().clone() for part in self._of_ranges.values())
 
     def _set_rates(self) -> None:
         for name, state in self.states.items():
@@ -362,6 +473,7 @@ class _Ascent:
 
     def of_rows(self, index: Tensor) -> _Ascent:
         one = _Ascent(
+            self._search,
             self.which[index],
             {name: part[index] for name, part in self.states.items()},
             self._settings,
@@ -370,6 +482,14 @@ class _Ascent:
         one._mixed = self._mixed
         one.weights = self.weights.detach()[index].requires_grad_(self._mixed)
         one._moments = {name: (m[index], s[index]) for name, (m, s) in self._moments.items()}
+        if self._block is not None and self._search.spans is not None:
+            one._of_ranges = {
+                name: part.detach()[index].requires_grad_() for name, part in self._of_ranges.items()
+            }
+            one._block = dataclasses.replace(
+                self._block.of_rows(index), thetas=one._of_ranges[THETAS].detach()
+            )
+            one._ranged = RangedRows(self._search.context, self._search.spans, one._block)
         one._set_rates()
         return one
 
@@ -396,14 +516,33 @@ class _Ascent:
             )
             moves[name] = torch.minimum(moved, most, out=moved).sub_(data)
             promised += torch.linalg.vecdot(moves[name].abs(), gradient.abs())
+        for name, values in self._of_ranges.items():
+            gradient = values.grad
+            if gradient is None:
+                continue
+            values.grad = None
+            moves[name] = self._move_of_ranges(name, values.detach(), gradient, step, shrink)
+            promised += torch.linalg.vecdot(moves[name].abs(), gradient.abs())
         wanted = (-OVERSHOOT * lower).clamp(min=LEAST_STEP).float()
         share = (wanted / promised.clamp(min=1e-30)).clamp(max=1.0)[:, None]
         for name, move in moves.items():
-            self.values[name].detach().addcmul_(move, share)
+            parameter = self._of_ranges[name] if name in self._of_ranges else self.values[name]
+            parameter.detach().addcmul_(move, share)
         if self._mixed and self.weights.grad is not None:
             gradient, self.weights.grad = self.weights.grad, None
             direction = self._direction("", gradient, step)
             self.weights.data.add_(direction, alpha=shrink * self._settings.weight_rate)
+
+    def _move_of_ranges(self, name: str, data: Tensor, gradient: Tensor, step: int, shrink: float) -> Tensor:
+        """Multipliers of narrowed elements, which stop at zero before they change their sign; parameters in 0 … 1."""
+        direction = self._direction(name, gradient, step) * shrink
+        if name == THETAS:
+            return (data + direction * self._settings.alpha_rate).clamp_(0.0, 1.0).sub_(data)
+        assert self._block is not None
+        narrowed = torch.isfinite(self._block.low) | torch.isfinite(self._block.high)
+        moved = data + direction * self._settings.beta_rate
+        moved = torch.where(moved * data < 0, 0.0, moved)
+        return torch.where(narrowed, moved, data).sub_(data)
 
     def _direction(self, name: str, gradient: Tensor, step: int) -> Tensor:
         first, second = BETAS

@@ -23,6 +23,7 @@ from boundscope.bounds.operators.relaxation import (
     Lines,
     Planes,
     Relaxation,
+    per_row,
 )
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, RoundingModel, gamma
 from boundscope.errors import BoundError
@@ -48,12 +49,17 @@ class Domains:
     nodes read what is proven there. Tensors that are not named have the root's intervals.
     """
 
-    def __init__(self, context: BoxContext, intervals: dict[str, Interval]) -> None:
-        self.context = context
+    def __init__(
+        self, context: BoxContext, intervals: dict[str, Interval], *, narrowed: bool = False
+    ) -> None:
+        """`narrowed`: parts differ from the root at a few elements only; what other elements have is taken over, and
+        nodes whose rule is not `by_element` keep the root's relaxation."""
+        self.context, self._narrowed = context, narrowed
         self.count = len(next(iter(intervals.values())).lower)
         self.intervals = dict(intervals)
         self._facts: dict[str, PartFacts | None] = {}
         self._nodes = {node.name: node for node in context.network.nodes}
+        self._ranked: dict[tuple[str, int], Interval] = {}
 
     def interval(self, name: str) -> Interval:
         """Ends of a tensor on each part, [D, *S] (of a tensor that no part knows better: the root's, expanded)."""
@@ -88,6 +94,7 @@ class Domains:
         both = before.intersected(Interval(lower, upper), name)
         low[part, element], high[part, element] = both.lower, both.upper
         self.intervals[name] = Interval(low.reshape(shape), high.reshape(shape))
+        self._ranked.clear()
         for node in self.context.network.nodes:
             if name in node.inputs:
                 self._facts.pop(node.name, None)
@@ -95,9 +102,32 @@ class Domains:
     def facts(self, node: Node) -> PartFacts | None:
         """The node's relaxation on each part; None where the root's serves all of them."""
         if node.name not in self._facts:
-            known = any(name in self.intervals for name in node.inputs)
-            self._facts[node.name] = self._relaxed(node) if known else None
+            self._facts[node.name] = self._relaxed(node) if self._knows(node) else None
         return self._facts[node.name]
+
+    def facts_with(self, node: Node, theta: Tensor, *, proven: bool) -> PartFacts | None:
+        """The same with free parameters of each part's own, [D, *P], of a `by_element` rule; without what a pass that
+        is not to prove anything needs."""
+        if not self._knows(node):
+            return None
+        relaxation, magnitude, terms = self._together(node, self.context.rule(node), theta, proven=proven)
+        return self._about(node, relaxation, magnitude, terms)
+
+    def theta(self, node: Node) -> Tensor | None:
+        """The rule's own choice of free parameters on each part, [D, *P], of a `by_element` rule; None where the
+        root's serves."""
+        if not self._knows(node):
+            return None
+        with self.context.view(node) as view:
+            tall = self._view(view, self._ends(node), stacked=True)
+            theta = self.context.rule(node).theta(tall)
+        assert theta is not None
+        return theta.movedim(1, 0) if theta.dim() > len(tall.output_shapes[0]) else theta
+
+    def _knows(self, node: Node) -> bool:
+        if self._narrowed and not self.context.rule(node).by_element:
+            return False
+        return any(name in self.intervals for name in node.inputs)
 
     def charge(self, facts: PartFacts, root: NodeFacts, dtype: torch.dtype) -> Charge | None:
         """What rows pay at the node's output, weights [D, n]; None: what the root charges."""
@@ -115,19 +145,21 @@ class Domains:
     # ------------------------------------------------------------ relaxations
 
     def _relaxed(self, node: Node) -> PartFacts | None:
-        context = self.context
-        rule = context.rule(node)
+        rule = self.context.rule(node)
         relaxation, magnitude, terms = (
             self._together(node, rule) if rule.by_element else self._one_by_one(node, rule)
         )
-        if relaxation is None:
-            return None
+        return None if relaxation is None else self._about(node, relaxation, magnitude, terms)
+
+    def _about(self, node: Node, relaxation: Relaxation, magnitude: Tensor | None, terms: int) -> PartFacts:
+        context = self.context
         references = tuple(context.references.get(name) for name in node.inputs)
         local = relaxation.about(references, context.references[node.outputs[0]])
-        if rule.covers_parts:
-            magnitude = None
-        elif magnitude is not None:
+        if magnitude is not None:
             magnitude = magnitude.reshape(self.count, -1)
+            lines = local.lines if isinstance(local, BroadcastLines) else local
+            if isinstance(lines, Lines):  # maybe steeper than any on the hull of the part and the reference
+                magnitude = magnitude + per_row(self._local_magnitude(lines, node.inputs[lines.position]))
         return PartFacts(relaxation, local, magnitude, terms)
 
     def _view(self, view: NodeView[Any], ends: dict[str, Interval], *, stacked: bool) -> NodeView[Any]:
@@ -136,9 +168,18 @@ class Domains:
             for name, interval in zip(view.node.inputs, view.inputs, strict=True)
         )
         shapes = view.output_shapes
+        root = None
         if stacked:
             shapes = tuple((self.count, *shape) for shape in shapes)
-        return dataclasses.replace(view, inputs=inputs, output_shapes=shapes, kept=None)
+            root = dataclasses.replace(view, kept=None) if self._narrowed else None
+        return dataclasses.replace(view, inputs=inputs, output_shapes=shapes, kept=None, root=root)
+
+    def _local_magnitude(self, local: Lines, name: str) -> Tensor:
+        """Σ|terms| of lines about the reference point, per unit of coefficient, [D, *S]."""
+        slope = torch.maximum(local.lower_slope.abs(), local.upper_slope.abs())
+        low = local.upper_intercept if local.lower_intercept is None else local.lower_intercept
+        reach = slope * self.context.deviation(name)
+        return reach + torch.maximum(low.abs(), local.upper_intercept.abs())
 
     def _hull(self, name: str, ends: Interval) -> Interval:
         """The ends with the root's reference point among them: rows are functions of the distance from it."""
@@ -147,17 +188,32 @@ class Domains:
             return ends
         return Interval(torch.minimum(ends.lower, reference), torch.maximum(ends.upper, reference))
 
-    def _together(self, node: Node, rule: Rule[Any]) -> tuple[Relaxation | None, Tensor | None, int]:
+    def _ends(self, node: Node) -> dict[str, Interval]:
+        """Of what a node reads, with as many axes after the first as its output has; the same objects each time."""
+        rank = len(self.context.network.tensors[node.outputs[0]].shape)
+        found = {}
+        for name in node.inputs:
+            if name in self.context.intervals:
+                if (name, rank) not in self._ranked:
+                    self._ranked[name, rank] = _ranked(self.interval(name), rank)
+                found[name] = self._ranked[name, rank]
+        return found
+
+    def _together(
+        self, node: Node, rule: Rule[Any], theta: Tensor | None = None, *, proven: bool = True
+    ) -> tuple[Relaxation, Tensor | None, int]:
         """All parts as one tall node, for rules that look at each element by itself."""
         context = self.context
-        names = [name for name in node.inputs if name in context.intervals]
         rank = len(context.network.tensors[node.outputs[0]].shape)
-        ends = {name: _ranked(self.interval(name), rank) for name in names}
+        ends = self._ends(node)
         with context.view(node) as view:
             tall = self._view(view, ends, stacked=True)
-            relaxation = rule.relax(tall)
+            if theta is not None:
+                theta = theta.to(torch.float64)
+                theta = theta.movedim(0, 1) if theta.dim() > rank + 1 else theta
+            relaxation = rule.relax(tall, theta)
             magnitude = None
-            if not rule.covers_parts:
+            if proven and not rule.covers_parts:
                 hulls = {name: self._hull_ranked(name, interval, rank) for name, interval in ends.items()}
                 magnitude = rule.relax_magnitude(self._view(view, hulls, stacked=True), relaxation)
             terms = rule.backward_terms(view) + 16

@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
+from boundscope.bounds.spans import Ranges, Spans
 from boundscope.protocol import Counterexample
-from boundscope.search.branching import Candidates, candidates, children, filtered
+from boundscope.search.branching import Candidates, all_candidates, children, filtered
 from boundscope.search.checkpoint import SearchState
 from boundscope.search.leaf import solve_leaf
 from boundscope.search.pool import Column
@@ -222,14 +223,9 @@ class _Room(TypedDict):
 def _joined(parts: list[_Part]) -> _Part:
     if len(parts) == 1:
         return parts[0]
-    blocks, found = [part.block for part in parts], [part.found for part in parts]
+    found = [part.found for part in parts]
     return _Part(
-        RowBlock(
-            torch.cat([one.which for one in blocks]),
-            torch.cat([one.states for one in blocks]),
-            torch.cat([one.values for one in blocks]),
-            torch.cat([one.weights for one in blocks]),
-        ),
+        RowBlock.joined([part.block for part in parts]),
         torch.cat([part.lower for part in parts]),
         Candidates(torch.cat([one.column for one in found]), torch.cat([one.above for one in found])),
         torch.cat([part.points for part in parts]),
@@ -251,9 +247,8 @@ class _CaseSearch:
         self._context = context
         case = self._task.cases[number]
         self._aims = Aims(context, [case.clauses[clause] for clause in clauses])
-        neurons = Neurons.of(context)
-        self._search = BetaSearch(context, neurons, self._aims, search.check)
-        self._neurons = neurons
+        self._neurons, self._spans = Neurons.of(context), Spans.of(context)
+        self._search = self._begun()
         self._pool: SpreadPool | None = None
         self._in_hand: NDArray[np.float64] = np.zeros(0)  # bounds of the domains that are being split
 
@@ -279,6 +274,7 @@ class _CaseSearch:
             ("lost", self._lost),
             ("root", self._root),
             ("scales", self._neurons.scales.cpu().numpy()),
+            ("span scales", self._spans.scales.cpu().numpy()),
             ("neurons", self._columns()),
         ):
             state.arrays[f"{self._name} {name}"] = array.copy()
@@ -295,7 +291,9 @@ class _CaseSearch:
             return
         scales = torch.from_numpy(np.array(saved("scales"), np.float64)).to(self._device)
         self._neurons = dataclasses.replace(self._neurons, scales=scales)
-        self._search = BetaSearch(self._context, self._neurons, self._aims, self._all.check)
+        scales = torch.from_numpy(np.array(saved("span scales"), np.float64)).to(self._device)
+        self._spans = dataclasses.replace(self._spans, scales=scales)
+        self._search = self._begun()
         small, wide = self._kept()
         self._pool = SpreadPool.of(state.pools[self._name], self._task.ranks, small, wide, **self._room())
         self._domains = np.array(saved("domains"), np.int64)
@@ -313,12 +311,25 @@ class _CaseSearch:
         ledger.note("other", self._name, key_bytes)
 
     def _columns(self) -> NDArray[np.int64]:
-        """Which neurons the columns are: the place of the node and the flat index, [M, 2]."""
+        """Which neurons and elements of spans the columns are: the place of the node, or of the tensor below zero, and
+        the flat index, [M + G, 2]."""
         found = [np.zeros((0, 2), np.int64)]
         for place, node in enumerate(self._neurons.nodes):
             index = self._context.free_slopes(node).cpu().numpy()
             found.append(np.stack([np.full(len(index), place), index], 1))
+        for place, elements in enumerate(self._spans.index):
+            index = elements.cpu().numpy()
+            found.append(np.stack([np.full(len(index), -1 - place), index], 1))
         return np.concatenate(found)
+
+    def _begun(self) -> BetaSearch:
+        spans = self._spans if len(self._spans) else None
+        return BetaSearch(self._context, self._neurons, self._aims, self._all.check, spans)
+
+    @property
+    def _many(self) -> int:
+        """Candidates of a domain."""
+        return min(self._settings.candidates, max(len(self._neurons) + len(self._spans), 1))
 
     def note_bounds(self) -> None:
         """Record what is proven of each clause by now."""
@@ -368,13 +379,25 @@ class _CaseSearch:
     def _kept(self) -> tuple[dict[str, Column], dict[str, Column]]:
         """Columns of a domain: those that every rank holds, and those that one does."""
         neurons = len(self._neurons)
-        many = min(self._settings.candidates, max(neurons, 1))
+        many = self._many
         return {"clause": Column(np.int32), "depth": Column(np.int32)}, {
             "state": Column(np.int8, (neurons,)),
             "value": Column(np.float16, (neurons,)),
             "weight": Column(np.float32, (self._aims.width,)),
             "found": Column(np.int32, (many,)),
             "above": Column(np.float32, (many,)),
+            **self._columns_of_ranges(),
+        }
+
+    def _columns_of_ranges(self) -> dict[str, Column]:
+        if not len(self._spans):
+            return {}
+        elements, parameters = (len(self._spans),), (len(self._spans.starts),)
+        return {
+            "low": Column(np.float32, elements),
+            "high": Column(np.float32, elements),
+            "multiplier": Column(np.float16, elements),
+            "parameter": Column(np.float16, parameters),
         }
 
     def _room(self) -> _Room:
@@ -390,14 +413,16 @@ class _CaseSearch:
         which, weights = aims.alone()
         block = self._unsplit(which, weights)
         first = self._search.prove(block)
-        neurons = self._neurons = neurons.scaled(first.coefficients)
-        self._search = BetaSearch(self._context, neurons, aims, self._all.check)
+        self._neurons = neurons.scaled(first.coefficients)
+        if first.at_spans is not None:
+            self._spans = self._spans.scaled(first.at_spans)
+        self._search = self._begun()
         best = [
             int(torch.where(which == clause, first.lower, -torch.inf).argmax())
             for clause in range(len(self._clauses))
         ]
         index = torch.tensor(best, device=self._device)
-        if not len(neurons):
+        if not len(neurons) + len(self._spans):
             return self._known(block.of_rows(index), first.lower[index])
         found = self._search.search(block.of_rows(index), self._settings.root)
         return self._known(found, first.lower[index])
@@ -409,6 +434,7 @@ class _CaseSearch:
             torch.zeros(count, many, dtype=torch.int8, device=self._device),
             self._neurons.starts.expand(count, -1).clone(),
             weights,
+            self._spans.whole(count) if len(self._spans) else None,
         )
 
     # ------------------------------------------------------------ domains
@@ -435,6 +461,14 @@ class _CaseSearch:
             tensor(wide["state"]),
             tensor(wide["value"]).float(),
             tensor(wide["weight"]),
+            Ranges(
+                tensor(wide["low"]),
+                tensor(wide["high"]),
+                tensor(wide["multiplier"]).float(),
+                tensor(wide["parameter"]).float(),
+            )
+            if len(self._spans)
+            else None,
         )
         return block, Candidates(tensor(wide["found"]).long(), tensor(wide["above"]))
 
@@ -508,8 +542,13 @@ class _CaseSearch:
     def _split_for_others(self, levels: int) -> None:
         """Take part in the passes of other ranks' chunks, with the whole box, whose bounds nobody asked for."""
         which, weights = self._aims.alone()
-        column = torch.arange(min(self._settings.candidates, len(self._neurons)), device=self._device)[None]
-        found = Candidates(column, torch.zeros(column.shape, device=self._device))
+        column = torch.arange(min(self._many, len(self._neurons) + len(self._spans)), device=self._device)[
+            None
+        ]
+        of_span = (column - len(self._neurons)).clamp(min=0)
+        middle = (self._spans.lower + self._spans.upper).float() / 2
+        above = middle[of_span] if len(self._spans) else torch.zeros(column.shape, device=self._device)
+        found = Candidates(column, torch.where(column >= len(self._neurons), above, 0.0))
         lower = torch.full((1,), -torch.inf, dtype=torch.float64, device=self._device)
         self._split(self._unsplit(which[:1], weights[:1]), found, lower, levels)
 
@@ -527,7 +566,7 @@ class _CaseSearch:
         order = filtered(self._search, block, found, lower)
         for level in range(levels):
             column, above = (one[:, level].repeat_interleave(2**level) for one in (order.column, order.above))
-            block = children(self._neurons, block, column, above)
+            block = children(self._neurons, block, column, above, self._spans)
         one = block.of_rows(torch.zeros(1, dtype=torch.int64, device=self._device))
         with self._all.crew.passes(lambda: self._search.search(one, IDLE)):
             better = self._search.search(block, self._settings.domain)
@@ -537,9 +576,8 @@ class _CaseSearch:
         """Prove a block, and choose where to split its rows next."""
         proven = self._search.prove(block)
         lower = torch.fmax(proven.lower, parent)
-        many = min(self._settings.candidates, max(len(self._neurons), 1))
         points = self._search.points(block)
-        found = candidates(self._neurons, block, proven.coefficients, points, many)
+        found = all_candidates(self._search, block, proven, points, self._many)
         worst = lower.argmin()
         return _Part(block, lower, found, self._minimiser(proven.at_inputs, worst)[None])
 
@@ -584,6 +622,7 @@ class _CaseSearch:
                 "weight": block.weights.cpu().numpy(),
                 "found": found.column.cpu().numpy().astype(np.int32),
                 "above": found.above.cpu().numpy(),
+                **_as_columns(block.ranges),
             },
             None if new.made is None else new.made[kept],
         )
@@ -631,10 +670,15 @@ class _CaseSearch:
             self._lost[clause] = True
             self.stuck.append(
                 f"clause {self._clauses[clause]} of case {self._number} cannot be excluded where the sides of all its "
-                f"{len(self._neurons)} neurons are chosen: the margin there is {float(told[row, 0]):.3g}"
+                f"{len(self._neurons)} neurons are chosen{self._narrow}: the margin there is {float(told[row, 0]):.3g}"
             )
         points = told[told[:, 1] > 0, 2:]
         return self._judged(points) if len(points) else None
+
+    @property
+    def _narrow(self) -> str:
+        many = len(self._spans)
+        return f" and the ranges of {many} elements are as narrow as they get" if many else ""
 
     def _on_all_ranks(self, block: RowBlock, at: Tensor, which: Tensor) -> RowBlock:
         """Rows of clauses `which` on every rank, of which each brings some, `at` their places."""
@@ -644,7 +688,8 @@ class _CaseSearch:
             whole[at] = part
             return self._task.ranks.sum_all(whole)
 
-        return RowBlock(which, all_of(block.states), all_of(block.values), all_of(block.weights))
+        ranges = None if block.ranges is None else block.ranges.mapped(all_of)
+        return RowBlock(which, all_of(block.states), all_of(block.values), all_of(block.weights), ranges)
 
     def _leaves(self, block: RowBlock, lower: Tensor) -> tuple[Tensor, list[NDArray[np.float64] | None]]:
         """Bounds of leaves, and for each the point where its bound is reached, unless it is proven."""
@@ -653,7 +698,7 @@ class _CaseSearch:
         for row in range(len(block)):
             self._all.check()
             one = block.of_rows(torch.tensor([row], device=self._device))
-            answer = solve_leaf(self._search, one)
+            answer = None if len(self._spans) else solve_leaf(self._search, one)
             if answer is not None:
                 found[row] = torch.fmax(found[row], self._search.prove(answer.block).lower[0])
                 if not float(found[row]) > 0:
@@ -662,6 +707,17 @@ class _CaseSearch:
                 better = self._search.search(one, self._settings.leaf)
                 found[row] = torch.fmax(found[row], self._search.prove(better).lower[0])
         return found, points
+
+
+def _as_columns(ranges: Ranges | None) -> dict[str, NDArray[np.generic]]:
+    if ranges is None:
+        return {}
+    return {
+        "low": ranges.low.cpu().numpy(),
+        "high": ranges.high.cpu().numpy(),
+        "multiplier": ranges.multipliers.clamp(-LARGEST_STORED, LARGEST_STORED).half().cpu().numpy(),
+        "parameter": ranges.thetas.half().cpu().numpy(),
+    }
 
 
 def split_activations(

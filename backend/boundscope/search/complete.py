@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from boundscope.bounds.operators.base import rule_of
+from boundscope.bounds.spans import splittable
 from boundscope.errors import DeadlineError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
@@ -31,13 +32,13 @@ def free_inputs(case: Case) -> int:
 
 
 def splits_activations(network: Network) -> bool:
-    """Whether some node of the network has pieces that a search can hold it to."""
+    """Whether some node of the network has pieces that a search can hold it to, or ranges that it can narrow."""
     for node in network.nodes:
         rule = rule_of(node.op)
         if rule is None:
             continue
         rule = rule.use([bool(name) and name not in network.constants for name in node.inputs])
-        if rule.slope_free:
+        if rule.slope_free or splittable(rule):
             return True
     return False
 

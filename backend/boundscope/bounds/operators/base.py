@@ -38,6 +38,8 @@ class NodeView(Generic[Op]):
     deviations: tuple[Tensor | None, ...] = ()
     # What a rule derives from its constants once and uses again, for the same box; None where weights are only lent.
     kept: dict[Any, Any] | None = None
+    # Of a view of many boxes at once that differ from one box at a few elements only: the node over that box.
+    root: NodeView[Op] | None = None
 
     def at(self, points: tuple[Tensor | None, ...]) -> NodeView[Op]:
         """The node with points in place of its inputs' intervals."""

@@ -35,7 +35,8 @@ class CurveRule(Rule[Op], Generic[Op]):
 
     def _envelope(self, view: NodeView[Op]) -> Envelope:
         key = view.interval(view.perturbed[0])
-        return envelope_of(self.curve(view), view.node.name, key, self._input(view))
+        beside = None if view.root is None else (self._input(view.root), self._envelope(view.root))
+        return envelope_of(self.curve(view), view.node.name, key, self._input(view), beside)
 
     def interval(self, view: NodeView[Op]) -> tuple[Interval, ...]:
         curve, x = self.curve(view), self._input(view)

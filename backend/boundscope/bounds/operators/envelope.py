@@ -86,6 +86,10 @@ class Curve:
         """What the rounding of any implementation is relative to."""
         return self.range(x).magnitude
 
+    def some(self, mask: Tensor) -> Curve:
+        """The same for some of the elements, of which there is one axis."""
+        return self
+
 
 @dataclass(frozen=True)
 class Side:
@@ -167,8 +171,13 @@ class Envelope:
 _KNOWN: MutableMapping[Tensor, dict[str, Any]] = WeakTensorKeyDictionary()
 
 
-def envelope_of(curve: Curve, name: str, key: Interval, x: Interval) -> Envelope:
-    """The envelope of a curve on `x`, computed once for each node `name` and interval `key` that `x` came from."""
+def envelope_of(
+    curve: Curve, name: str, key: Interval, x: Interval, beside: tuple[Interval, Envelope] | None = None
+) -> Envelope:
+    """The envelope of a curve on `x`, computed once for each node `name` and interval `key` that `x` came from.
+
+    `beside`: an interval [*S] that most of `x` [D, *S] equals, with its envelope.
+    """
     known = _KNOWN.get(key.lower)
     if known is None:
         known = {}
@@ -178,7 +187,7 @@ def envelope_of(curve: Curve, name: str, key: Interval, x: Interval) -> Envelope
         found: Envelope = entry[1]
         return found
     with torch.no_grad():
-        envelope = _envelope(curve, x)
+        envelope = _envelope(curve, x) if beside is None else _envelope_beside(curve, x, *beside)
     known[name] = (weakref.ref(key.upper), envelope)
     return envelope
 
@@ -200,6 +209,31 @@ def _envelope(curve: Curve, x: Interval) -> Envelope:
         (lower, upper, at_lower, at_upper),
         curve.range(Interval(lower, upper)),
         _steepest(curve, below, above),
+    )
+
+
+def _envelope_beside(curve: Curve, x: Interval, most: Interval, envelope: Envelope) -> Envelope:
+    """The same, taken from an envelope wherever the interval is that one's."""
+    own = (x.lower != most.lower) | (x.upper != most.upper)
+    few = _envelope(curve.some(own), Interval(x.lower[own], x.upper[own]))
+
+    def joined(whole: Tensor, part: Tensor) -> Tensor:
+        tall = whole.expand(own.shape).clone()
+        tall[own] = part
+        return tall
+
+    def side(whole: Side, part: Side) -> Side:
+        return Side(*(joined(getattr(whole, one.name), getattr(part, one.name)) for one in fields(Side)))
+
+    ends = tuple(joined(whole, part) for whole, part in zip(envelope.ends, few.ends, strict=True))
+    return Envelope(
+        side(envelope.below, few.below),
+        side(envelope.above, few.above),
+        (ends[0], ends[1], ends[2], ends[3]),
+        Interval(
+            joined(envelope.range.lower, few.range.lower), joined(envelope.range.upper, few.range.upper)
+        ),
+        joined(envelope.steepest, few.steepest),
     )
 
 

@@ -54,6 +54,9 @@ class PowerCurve(Curve):
             (r == 0).expand_as(x.lower),
         )
 
+    def some(self, mask: Tensor) -> PowerCurve:
+        return PowerCurve(self.exponent[mask])
+
     def reason_outside(self, x: Interval) -> str | None:
         if bool(((x.lower < 0) & ~self._integer).any()):
             return "reaches below zero, where a real power has no value"

@@ -86,6 +86,10 @@ class Relaxation:
         """The lower function's value [*S_out] at a point of the inputs; None where that has no short form."""
         return None
 
+    def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor] | None:
+        """Both functions' values at a point, without any care for rounding; None where that has no short form."""
+        return None
+
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Relaxation | None:
         """The same functions of the inputs' distances from a point, around the output's distance from `output`.
 
@@ -125,6 +129,12 @@ class Lines(Relaxation):
         assert x is not None
         low = self.lower_slope * x
         return low if self.lower_intercept is None else low + self.lower_intercept
+
+    def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
+        x, low = inputs[self.position], self.lowest(inputs)
+        assert x is not None
+        assert low is not None
+        return low, self.upper_slope * x + self.upper_intercept
 
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Lines:
         x = inputs[self.position]
@@ -167,6 +177,9 @@ class BroadcastLines(Relaxation):
     def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
         return self.lines.lowest(inputs)
 
+    def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
+        return self.lines.at(inputs)
+
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> BroadcastLines:
         return BroadcastLines(self.lines.about(inputs, output), self.shape)
 
@@ -198,6 +211,13 @@ class Planes(Relaxation):
             for index in (0, 1)
         )
         return parts, dot(positive, self.lower[2]) + dot(negative, self.upper[2])
+
+    def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
+        x, y = inputs
+        assert x is not None
+        assert y is not None
+        low, high = (plane[0] * x + plane[1] * y + plane[2] for plane in (self.lower, self.upper))
+        return low, high
 
     def to(self, dtype: torch.dtype) -> Planes:
         below, above = (tuple(t.to(dtype) for t in plane) for plane in (self.lower, self.upper))

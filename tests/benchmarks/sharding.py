@@ -1,19 +1,23 @@
-"""The native engine's `rows` and `fsdp` on real ranks against one rank: Δ, memory, time, and what gathers hide.
+"""The native engine's `rows` and `fsdp` on real ranks against one rank: Δ, memory, time, and how weights travel.
 
     python tests/benchmarks/sharding.py [--quick] [--networks NAME ...] [--methods ibp crown alpha-crown]
-        [--modes rows fsdp] [--ranks 2 3 4 8] [--repeats N]
+        [--modes rows fsdp] [--ranks 1 2 3 4 8] [--repeats N] [--bounds-only] [--apart] [--steps N]
 
-Δ is the largest difference, over everything that is told of each layer's bounds (least, greatest, mean and largest
-width, unstable neurons) and over all margins, between the run and one rank; it must be 0. The ledger's peak and the
-resident peak above the idle process are of the rank that needs most. Runs of one network and method are interleaved,
-and their times are medians: `solve` is the wall time of bounding, CPU that of all ranks with their start. One rank has
-every core's threads, and P ranks share them out. `--quick` takes small networks and two ranks.
+Δ is the largest difference, over the ends of every interval of every element of every tensor, as each rank has them,
+and over all margins, between the run and one rank; it must be 0. The ledger's peak and the resident peak above the idle
+process are of the rank that needs most. Runs of one network and method are interleaved, and their times are medians:
+`solve` is the wall time of bounding (with an attack before it, but for `--bounds-only`), CPU that of all ranks with
+their start. One rank has every core's threads, and P ranks share them out. `weights` tells of rank 0 for how long it
+read in memory that ranks share, or, with `--apart`, as ranks of several machines do, for how long gathers were under
+way, and how much of that was hidden behind work. `--steps` cuts the search of alpha-crown short. `--quick` takes small
+networks and two ranks.
 """
 
 from __future__ import annotations
 
 import argparse
 import gzip
+import os
 import re
 import resource
 import statistics
@@ -27,18 +31,21 @@ import numpy as np
 import onnxruntime
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from boundscope.protocol import Event, LayerBounds, LogLine, Method, PropertyFile, Sharding, VerifyJob
+from boundscope.daemon.jobspec import KINDS, Kind
+from boundscope.protocol import Event, LogLine, Method, PropertyFile, Sharding, Verdict, VerifyJob
 from boundscope.worker.files import JobFiles
 from boundscope.worker.local import run_local
 from conftest import SHARED
+from support import recorded
 from support.jobs import ref
 from support.models import box_property, mlp
 
 MIB = 2**20
+TESTS = str(Path(__file__).parent.parent)  # where ranks find `support`
 METHODS = (Method.IBP, Method.CROWN, Method.ALPHA_CROWN)
 HEAD = (
-    f"{'network':20} {'method':12} {'mode':5} {'P':>2} {'Δ':>8} {'ledger':>9} {'less':>6} {'resident':>9} {'less':>6} "
-    f"{'solve [s]':>9} {'ratio':>6} {'CPU [s]':>8} {'gather [s]':>10} {'hidden':>6}"
+    f"{'network':21} {'method':12} {'mode':5} {'P':>2} {'Δ':>8} {'ledger':>9} {'less':>6} {'resident':>9} {'less':>6} "
+    f"{'solve [s]':>9} {'ratio':>6} {'CPU [s]':>8} {'weights [s]':>11} {'hidden':>6}"
 )
 
 
@@ -83,6 +90,9 @@ CASES = (
         "mnist_fc 256x4", "mnist_fc/onnx/mnist-net_256x4.onnx.gz", "mnist_fc/vnnlib/prop_1_0.05.vnnlib.gz"
     ),
     _published(
+        "mnist_fc 256x6", "mnist_fc/onnx/mnist-net_256x6.onnx.gz", "mnist_fc/vnnlib/prop_1_0.05.vnnlib.gz"
+    ),
+    _published(
         "resnet_2b",
         "cifar10_resnet/onnx/resnet_2b.onnx.gz",
         "cifar10_resnet/vnnlib/prop_39_eps_0.008.vnnlib.gz",
@@ -94,16 +104,18 @@ QUICK = ("784-1024-1024-10", "mnist_fc 256x4")
 
 @dataclass(frozen=True)
 class Measured:
-    told: tuple[tuple[float, ...], ...]  # of each layer, and the margins last
-    names: tuple[tuple[str, str], ...]
+    recorded: tuple[Path, ...]  # every bound, of each rank
+    margins: tuple[float, ...]
     ledger_bytes: int
     resident_bytes: int
     solve_s: float
     cpu_s: float
-    gather: str
+    travel: str
 
 
-def measure(network: Path, prop: Path, method: Method, mode: Sharding, ranks: int) -> Measured:
+def measure(
+    network: Path, prop: Path, method: Method, mode: Sharding, ranks: int, folder: Path, entry: str
+) -> Measured:
     job = VerifyJob(
         network=ref(network),
         property=PropertyFile(file=ref(prop)),
@@ -112,68 +124,80 @@ def measure(network: Path, prop: Path, method: Method, mode: Sharding, ranks: in
         ranks=ranks,
         timeout_s=3600.0,
     )
-    layers: list[LayerBounds] = []
-    gathers: list[str] = []
+    travel = [f"{'-':>11} {'-':>6}"]
 
     def listen(_: int, event: Event) -> None:
-        if isinstance(event, LayerBounds):
-            layers.append(event)
-        if isinstance(event, LogLine) and (
-            found := re.match(r"gathers: ([\d.]+) s under way, (\d+) %", event.text)
-        ):
-            gathers.append(f"{float(found[1]):10.2f} {found[2]:>5}%")
+        if not isinstance(event, LogLine):
+            return
+        if found := re.match(r"gathers: ([\d.]+) s under way, (\d+) %", event.text):
+            if entry == "run_apart":
+                travel.append(f"{float(found[1]):11.2f} {found[2]:>5}%")
+        elif found := re.match(r"weights in memory .* read in ([\d.]+) s", event.text):
+            travel.append(f"{float(found[1]):11.2f} {'-':>6}")
 
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    result = run_local(job, JobFiles(network, prop), listen)
+    os.environ[recorded.FOLDER] = str(folder)
+    kinds = {**KINDS, "verify": Kind("boundscope.worker.launch", f"support.recorded:{entry}")}
+    result = run_local(job, JobFiles(network, prop), listen, kinds=kinds)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    margins = tuple(np.nan if one.lower is None else one.lower for one in result.margin.per_clause)
-    values = [(e.lower_min, e.upper_max, e.width_mean, e.width_max, float(e.unstable or 0)) for e in layers]
+    if result.verdict is Verdict.ERROR:
+        raise SystemExit(f"{network.name}: {result.reason}")
     return Measured(
-        told=(*values, margins),
-        names=tuple((e.node, e.method) for e in layers),
+        recorded=tuple(folder / f"rank-{rank}.npz" for rank in range(ranks)),
+        margins=tuple(np.nan if one.lower is None else one.lower for one in result.margin.per_clause),
         ledger_bytes=max(one.ledger_peak_bytes for one in result.peak_bytes),
         resident_bytes=max(one.resident_peak_bytes for one in result.peak_bytes),
         solve_s=result.seconds.solve,
         cpu_s=after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime,
-        gather=gathers[-1] if gathers else f"{'-':>10} {'-':>6}",
+        travel=travel[-1],
     )
 
 
 def difference(one: Measured, other: Measured) -> float:
-    """The largest difference of anything told; infinite where not the same was told."""
-    if one.names != other.names or [len(t) for t in one.told] != [len(t) for t in other.told]:
-        return float("inf")
-    worst = 0.0
-    for left, right in zip(one.told, other.told, strict=True):
-        for a, b in zip(left, right, strict=True):
-            if a != b and not (np.isnan(a) and np.isnan(b)):
-                worst = max(worst, abs(a - b))
-    return worst
+    """The largest difference of any bound, on any rank, or margin; infinite where not the same was bounded."""
+    found = [recorded.difference(one.recorded[0], path) for path in other.recorded]
+    pairs = zip(one.margins, other.margins, strict=True)
+    found += [abs(a - b) for a, b in pairs if a != b and not (np.isnan(a) and np.isnan(b))]
+    return max(found, default=0.0)
 
 
 def _table(case: Case, method: Method, args: argparse.Namespace, folder: Path) -> None:
     network, prop = case.files(folder)
     setups = [(Sharding.NONE, 1)] + [(Sharding(mode), ranks) for mode in args.modes for ranks in args.ranks]
     runs: dict[tuple[Sharding, int], list[Measured]] = {setup: [] for setup in setups}
-    for _ in range(args.repeats):
-        for setup in setups:
-            runs[setup].append(measure(network, prop, method, *setup))
-    alone = runs[setups[0]]
+    entry = "run_apart" if args.apart else "run"
+    for repeat in range(args.repeats):
+        for mode, ranks in setups:
+            kept = folder / f"{mode}-{ranks}-{repeat}"
+            kept.mkdir(exist_ok=True)
+            one = measure(network, prop, method, mode, ranks, kept, entry)
+            runs[mode, ranks].append(one)
+            if repeat == args.repeats - 1:
+                _line(case, method, (mode, ranks), runs)
+
+
+def _line(
+    case: Case,
+    method: Method,
+    setup: tuple[Sharding, int],
+    runs: dict[tuple[Sharding, int], list[Measured]],
+) -> None:
+    alone, found = runs[Sharding.NONE, 1], runs[setup]
+    mode, ranks = setup
+    delta = max(difference(alone[0], one) for one in found)
+    ledger, resident = (
+        max(getattr(one, name) for one in found) for name in ("ledger_bytes", "resident_bytes")
+    )
+    solve_s = statistics.median(one.solve_s for one in found)
     base_s = statistics.median(one.solve_s for one in alone)
-    for (mode, ranks), found in runs.items():
-        delta = max(difference(alone[0], one) for one in found)
-        ledger, resident = (
-            max(getattr(one, name) for one in found) for name in ("ledger_bytes", "resident_bytes")
-        )
-        solve_s = statistics.median(one.solve_s for one in found)
-        cpu_s = statistics.median(one.cpu_s for one in found)
-        less = (1 - ledger / alone[0].ledger_bytes, 1 - resident / max(1, alone[0].resident_bytes))
-        print(
-            f"{case.name:20} {method:12} {mode:5} {ranks:2} {delta:8.2g} {ledger / MIB:9.1f} {less[0]:6.0%} "
-            f"{resident / MIB:9.1f} {less[1]:6.0%} {solve_s:9.2f} {solve_s / base_s:6.2f} {cpu_s:8.2f} "
-            f"{found[-1].gather}",
-            flush=True,
-        )
+    cpu_s = statistics.median(one.cpu_s for one in found)
+    less = (1 - ledger / alone[0].ledger_bytes, 1 - resident / max(1, alone[0].resident_bytes))
+    print(
+        f"{case.name:21} {method:12} {mode:5} {ranks:2} {delta:8.2g} {ledger / MIB:9.1f} {less[0]:6.0%} "
+        f"{resident / MIB:9.1f} {less[1]:6.0%} {solve_s:9.2f} {solve_s / base_s:6.2f} {cpu_s:8.2f} "
+        f"{found[-1].travel}",
+        flush=True,
+    )
 
 
 def _arguments() -> argparse.Namespace:
@@ -186,14 +210,22 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=["rows", "fsdp"], default=["rows", "fsdp"])
     parser.add_argument("--ranks", nargs="+", type=int)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--bounds-only", action="store_true", help="no attack before the bounds")
+    parser.add_argument("--apart", action="store_true", help="ranks share no memory, and gather")
+    parser.add_argument("--steps", type=int, help="at most, of alpha-crown's searches")
     args = parser.parse_args()
     args.networks = args.networks or (QUICK if args.quick else names)
-    args.ranks = args.ranks or ([2] if args.quick else [2, 3, 4, 8])
+    args.ranks = args.ranks or ([2] if args.quick else [1, 2, 3, 4, 8])
     return args
 
 
 def main() -> None:
     args = _arguments()
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (TESTS, os.environ.get("PYTHONPATH"))))
+    if args.bounds_only:
+        os.environ[recorded.NO_ATTACK] = "1"
+    if args.steps is not None:
+        os.environ[recorded.STEPS] = str(args.steps)
     print(HEAD)
     with tempfile.TemporaryDirectory() as folder:
         for case in CASES:

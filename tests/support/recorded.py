@@ -4,16 +4,20 @@ machine from sharing memory, as those of several machines."""
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from boundscope.bounds import BoundEngine
+from boundscope.bounds import BoundEngine, engine
+from boundscope.bounds.alpha import AlphaSettings
 from boundscope.protocol import VerifyJob, VerifyResult
-from boundscope.worker.verify import run_verify
+from boundscope.worker import verify
 
-FOLDER = "BOUNDSCOPE_RECORDED"  # an environment variable: where each rank leaves rank-R.npz
+# Environment variables: where each rank leaves rank-R.npz; whether nothing is attacked; at most so many steps of a
+# search for slopes.
+FOLDER, NO_ATTACK, STEPS = "BOUNDSCOPE_RECORDED", "BOUNDSCOPE_NO_ATTACK", "BOUNDSCOPE_ALPHA_STEPS"
 
 
 def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
@@ -22,8 +26,8 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
     bounds: dict[str, Any] = {}
     original = BoundEngine.context
 
-    def recording(engine: BoundEngine, box: Any, method: Any, **named: Any) -> Any:
-        context = original(engine, box, method, **named)
+    def recording(own: BoundEngine, box: Any, method: Any, **named: Any) -> Any:
+        context = original(own, box, method, **named)
         number = len({key.split()[0] for key in bounds})
         for name, interval in context.intervals.items():
             bounds[f"{number} {method} {name} lower"] = interval.lower.cpu().numpy().copy()
@@ -31,8 +35,12 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
         return context
 
     BoundEngine.context = recording  # type: ignore[method-assign, assignment]
+    if NO_ATTACK in os.environ:
+        verify._VerifyRun._attacked = lambda *given: None  # type: ignore[method-assign]
+    if STEPS in os.environ:
+        engine.AlphaSettings = partial(AlphaSettings, steps=int(os.environ[STEPS]))  # type: ignore[misc, assignment]
     try:
-        return run_verify(job, files, monitor, ranks)
+        return verify.run_verify(job, files, monitor, ranks)
     finally:
         BoundEngine.context = original  # type: ignore[method-assign]
         if FOLDER in os.environ:

@@ -6,12 +6,13 @@ import html
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from PySide6.QtGui import QFont, QTextDocument
+from PySide6.QtGui import QFont, QTextBlock, QTextCursor, QTextDocument, QTextFormat
 from PySide6.QtWidgets import QApplication
 
 from boundscope_app.theme import Theme
 
 BODY_PX = 14
+MOST_WHOLE = 32  # letters of a word that is not broken in a table
 
 
 def escape(text: object) -> str:
@@ -27,8 +28,8 @@ class Html:
 
     def heading(self, text: str) -> str:
         return (
-            f'<p style="font-size:16px; font-weight:600; margin-top:22px; margin-bottom:6px; '
-            f'color:{self.theme.text}">{escape(text)}</p>'
+            f'<h2 style="font-size:16px; font-weight:600; margin-top:22px; margin-bottom:6px; '
+            f'color:{self.theme.text}">{escape(text)}</h2>'
         )
 
     def paragraph(self, text: str, *, muted: bool = False) -> str:
@@ -58,7 +59,7 @@ class Html:
 
     def tiles(self, tiles: Sequence[tuple[str, str]]) -> str:
         """A row of figures, each with its name above."""
-        width = 100 // max(1, len(tiles))
+        width = 99 // max(1, len(tiles))  # Qt rounds each up, and a page must not be wider than its window
         name_style = f"color:{self.theme.muted}; font-size:12px"
         value_style = "font-size:19px; font-weight:600"
         cells = "".join(
@@ -92,8 +93,8 @@ class Html:
 
         def line(cells: Sequence[str], style: str) -> str:
             return "".join(
-                f'<td align="{"left" if i in left else "right"}" style="{style}; padding-left:{12 if i else 0}px">'
-                f"{escape(cell)}</td>"
+                f'<td align="{"left" if i in left else "right"}" '
+                f'style="{style}{_whole(cell)}; padding-left:{12 if i else 0}px">{escape(cell)}</td>'
                 for i, cell in enumerate(cells)
             )
 
@@ -101,7 +102,14 @@ class Html:
         body = f"border-bottom:1px solid {self.theme.grid}; padding:4px 12px"
         lines = "".join(f"<tr>{line(row, body)}</tr>" for row in rows)
         width = " width='100%'" if wide else ""
-        return f"<table{width} cellspacing='0' cellpadding='0'><tr>{line(columns, head)}</tr>{lines}</table>"
+        # Printed again on every page that the table goes on to.
+        top = f"<thead><tr>{line(columns, head)}</tr></thead>"
+        return f"<table{width} cellspacing='0' cellpadding='0'>{top}{lines}</table>"
+
+
+def _whole(cell: str) -> str:
+    """The style that keeps a short word whole: Qt breaks words anywhere where a column is narrow."""
+    return "; white-space:nowrap" if len(cell) <= MOST_WHOLE and " " not in cell else ""
 
 
 def document(markup: str, theme: Theme) -> QTextDocument:
@@ -118,3 +126,18 @@ def fill_document(target: QTextDocument, markup: str, theme: Theme) -> None:
     font.setPixelSize(BODY_PX)
     target.setDefaultFont(font)
     target.setHtml(f'<body style="color:{theme.text}">{markup}</body>')
+    block = target.begin()
+    while block.isValid():
+        if block.blockFormat().headingLevel():
+            _as_written(block)
+        block = block.next()
+
+
+def _as_written(heading: QTextBlock) -> None:
+    """Qt makes headings larger than they are written; their size is that of the markup."""
+    cursor = QTextCursor(heading)
+    cursor.movePosition(QTextCursor.MoveOperation.EndOfBlock, QTextCursor.MoveMode.KeepAnchor)
+    style = cursor.charFormat()
+    style.clearProperty(QTextFormat.Property.FontSizeAdjustment)
+    cursor.setCharFormat(style)
+    cursor.setBlockCharFormat(style)

@@ -36,6 +36,7 @@ from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
+from boundscope_app.views.paging import keep_together
 from boundscope_app.views.paging import keep_headings
 from boundscope_app.views.text import domains_text, file_stem
 from boundscope_app.views.verdict_html import verdict_html

@@ -47,8 +47,7 @@ class Ball:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run. Chunk, budget, threads and synchronous rounds have no field in the form; they stay as the job
-    used again had them."""
+    """How to run. Chunk, budget and threads have no field in the form; they stay as the job used again had them."""
 
     method: Method = Method.CROWN
     engine: Engine = Engine.NATIVE

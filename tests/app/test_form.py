@@ -16,7 +16,7 @@ from boundscope import capabilities
 from boundscope.protocol import Arithmetic, Branching, Engine, Method, Norm, Precision, Sharding
 from boundscope_app.docks.ball import NORMS
 from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
-from boundscope_app.draft import Ball, Draft, Options
+from boundscope_app.draft import Ball, Draft, Options, draft_of, named_only
 from boundscope_app.estimate import Question, answer
 from boundscope_app.link_types import Inspection
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions
@@ -152,6 +152,31 @@ def test_copy_as_command_line(lone_window: MainWindow) -> None:
     copied = QGuiApplication.clipboard().text()
     assert copied == example_draft().command()
     assert copied.startswith("boundscope verify ")
+
+
+def test_synchronous_rounds_are_asked_for_where_domains_are_split(lone_window: MainWindow) -> None:
+    """In the form, in the command line, and back from the record of the job."""
+    form, draft = lone_window.form, example_draft()
+    box = form.choices.synchronous
+    assert not box.isVisible(), "CROWN splits nothing"
+    options = Options(method=Method.COMPLETE, sharding=Sharding.ROWS, ranks=2)
+    form.set_draft(replace(draft, options=options))
+    assert box.isVisible()
+    assert "--force-synchronous" not in form.draft.command()
+    box.click()
+    assert form.draft.options.force_synchronous
+    assert (
+        form.draft.command().endswith("--force-synchronous") or "--force-synchronous " in form.draft.command()
+    )
+    job = form.draft.job(named_only)
+    form.set_draft(example_draft("digits-conv"))
+    assert not box.isChecked()
+    form.set_draft(draft_of(job))
+    assert (box.isChecked(), form.draft.job(named_only)) == (True, job)
+    assert form.problem == ""
+    form.choices.method.setCurrentIndex(form.choices.method.findData(Method.CROWN))
+    assert not form.draft.options.force_synchronous, "what does not split has no rounds"
+    assert form.problem == ""
 
 
 def test_example_goes_into_the_form_by_keyboard(lone_window: MainWindow, qtbot: QtBot) -> None:

@@ -87,6 +87,9 @@ HINTS: dict[str, str] = {
     "Precision": "What the bound engine computes in; its own rounding is always accounted for.",
     "Time limit": "Seconds after which the run gives up with the verdict “timeout”.",
     "Branching": "What Complete splits when bounds alone do not decide.",
+    "Rounds": (
+        "Rounds of a size of the job’s alone: runs with other numbers of ranks split the same domains; often slower."
+    ),
     "Check": "A second engine bounds every case too; where the two contradict each other, it is said.",
     "Seed": "Start of the random choices of the attack; the same seed gives the same run.",
 }
@@ -102,7 +105,8 @@ PLACES: dict[str, tuple[int, int, int]] = {  # row, column of the label, columns
     "Time limit": (4, 0, 1),
     "Seed": (4, 2, 1),
     "Branching": (5, 0, 1),
-    "Check": (6, 0, 3),
+    "Rounds": (6, 0, 3),
+    "Check": (7, 0, 3),
 }
 FIELD_EM = 6
 MOST_RANKS = 4096
@@ -111,7 +115,7 @@ MOST_SEED = 2**31 - 1
 
 
 class Choices(QWidget):
-    """Method, engine, sharding, ranks, arithmetic, time limit and seed; `changed` when one of them is."""
+    """All options of a proof that have a field; `changed` when one of them is."""
 
     changed = Signal()
 
@@ -130,6 +134,7 @@ class Choices(QWidget):
         self.arithmetic = _combo(ARITHMETICS, capabilities.ARITHMETICS)
         self.precision = _combo(PRECISIONS, Precision)
         self.branching = _combo(BRANCHINGS, Branching)
+        self.synchronous = QCheckBox("Same domains on any number of ranks")
         self.cross_check = QCheckBox("Also run auto_LiRPA and compare")
         self._kept = Options()
         self.timeout = QDoubleSpinBox()
@@ -146,7 +151,8 @@ class Choices(QWidget):
         self.nodes.textChanged.connect(self._on_change)
         for number in (self.ranks, self.on_each, self.timeout, self.seed):
             number.valueChanged.connect(self._on_change)
-        self.cross_check.toggled.connect(self._on_change)
+        for box in (self.synchronous, self.cross_check):
+            box.toggled.connect(self._on_change)
         self.set_options(Options())
 
     def _lay_out(self) -> None:
@@ -180,6 +186,7 @@ class Choices(QWidget):
             "Time limit": self.timeout,
             "Seed": self.seed,
             "Branching": self.branching,
+            "Rounds": self.synchronous,
             "Check": self.cross_check,
         }
 
@@ -198,6 +205,7 @@ class Choices(QWidget):
             seed=self.seed.value(),
             cross_check=self.cross_check.isChecked(),
             branching=Branching(self.branching.currentData()) if self.splits else Branching.AUTO,
+            force_synchronous=self.splits and self.synchronous.isChecked(),
         )
 
     @property
@@ -224,6 +232,7 @@ class Choices(QWidget):
             _choose(self.precision, options.precision)
             self.timeout.setValue(options.timeout_s)
             self.seed.setValue(options.seed)
+            self.synchronous.setChecked(options.force_synchronous)
             self.cross_check.setChecked(options.cross_check)
             _choose(self.branching, options.branching)
         self._on_change()
@@ -234,6 +243,8 @@ class Choices(QWidget):
             with QSignalBlocker(self.ranks):
                 self.ranks.setValue(1)
         self._show_nodes(alone)
+        self.synchronous.setVisible(self.splits)
+        self._labels["Rounds"].setVisible(self.splits)
         self.branching.setEnabled(self.splits)
         why = HINTS["Branching"] if self.splits else "Only the method Complete splits."
         self.branching.setToolTip(why)

@@ -52,6 +52,10 @@ class FormHistory(QObject):
         if self.can_redo:
             self._put(self._place + 1)
 
+    def pause(self) -> None:
+        """What is changed next is a step of its own, however soon it comes."""
+        self._changed_s = -TOGETHER_S
+
     def _put(self, place: int) -> None:
         self._putting = True
         try:

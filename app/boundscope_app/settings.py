@@ -72,26 +72,33 @@ def load(path: Path | None = None) -> tuple[Settings, str]:
     except OSError as error:
         return Settings(), f"The settings in {path} cannot be opened ({error.strerror}); defaults are in use."
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        return Settings(), _set_aside(path, error)
+        return Settings(), set_aside(path, error, "The settings", "defaults are in use")
 
 
-def _set_aside(path: Path, error: Exception) -> str:
+def set_aside(path: Path, error: Exception, what: str, instead: str) -> str:
+    """Give an unreadable file another name; the sentence that says so."""
     aside = path.with_name(f"{path.stem}.unreadable-{time.strftime('%Y%m%d-%H%M%S')}{path.suffix}")
     try:
         path.replace(aside)
     except OSError as failed:
-        return f"The settings in {path} cannot be read ({error}) nor set aside ({failed.strerror})."
-    return f"The settings could not be read ({error}); they are set aside as {aside} and defaults are in use."
+        return f"{what}, in {path}, cannot be read ({error}) nor set aside ({failed.strerror})."
+    return f"{what} could not be read ({error}); it is set aside as {aside}, and {instead}."
 
 
 def save(settings: Settings, path: Path | None = None) -> str:
     """Write in one piece; "" or a sentence that says why it could not be written."""
     path = path or settings_path()
+    problem = write_whole(path, msgspec.json.format(msgspec.json.encode(settings), indent=1))
+    return f"The settings cannot be written to {path}: {problem}" if problem else ""
+
+
+def write_whole(path: Path, data: bytes) -> str:
+    """Replace the file in one piece, so that it is whole whenever this process ends; "" or why that is not possible."""
     part = path.with_name(path.name + ".part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=1))
+        part.write_bytes(data)
         part.replace(path)
     except OSError as error:
-        return f"The settings cannot be written to {path}: {error.strerror}"
+        return error.strerror or str(error)
     return ""

@@ -31,6 +31,7 @@ from boundscope_app.descriptions import describe
 from boundscope_app.docks.form import FormDock
 from boundscope_app.docks.jobs import JobsDock
 from boundscope_app.docks.library import LibraryDock
+from boundscope_app.draft_store import DraftKeeper
 from boundscope_app.examples import Example
 from boundscope_app.form_history import FormHistory
 from boundscope_app.help import HelpDialog
@@ -55,6 +56,8 @@ FRAMES_PER_S = 30
 START_SIZE_PX = (1280, 800)
 LIBRARY_WIDTH_PX, FORM_WIDTH_PX, JOBS_HEIGHT_PX = 250, 400, 190
 LAYOUT_VERSION = 1
+LEFT = "The form is as it was left, with what was not run yet."
+LEFT_BEHIND = "What was entered before, and not run, makes room for the files that were opened."
 JOB_ACTIONS = (
     "run.compare",
     "run.compare_fsdp",
@@ -93,6 +96,7 @@ class MainWindow(QMainWindow):
         self.library = LibraryDock(found, self)
         self.form = FormDock(self)
         self.history = FormHistory(self.form, self)
+        self.drafts = DraftKeeper(self.form, self)
         self.jobs = JobsDock(self.runs, self)
         self.pill = ConnectionPill()
         self.work = WorkStrip()
@@ -233,6 +237,7 @@ class MainWindow(QMainWindow):
         self.jobs.picked_changed.connect(self._update_actions)
         self.jobs.compare_wanted.connect(self.commands.compare)
         self.session.told.connect(self.tell)
+        self.drafts.told.connect(self.tell)
         self.session.taken_back.connect(self.messages.take_back)
         self.session.run_refused.connect(self._run_refused)
         self.session.run_accepted.connect(self._run_accepted)
@@ -257,11 +262,28 @@ class MainWindow(QMainWindow):
     def begin(self, paths: tuple[Path, ...] = (), run: bool = False) -> None:
         """Start the network thread and the drawing timer; open what the command line named."""
         self._timer.start()
+        self._bring_back_draft(bool(paths))
         self.link.start()
         if paths:
             self.opener.open_paths(paths)
         if run:
             self.run()
+
+    def _bring_back_draft(self, others_follow: bool) -> None:
+        """The form as it was left with what was not run; beneath what the command line asks for, undo finds it."""
+        kept, note = self.drafts.begin()
+        if note:
+            self.tell("warning", note)
+        if kept is None:
+            return
+        self.drafts.restore(kept)
+        self.history.pause()
+        if others_follow:
+            self.drafts.start_afresh()
+            self.history.pause()
+            self.tell("info", f"{LEFT_BEHIND} Undo (Ctrl+Z) brings it back.")
+            return
+        self.messages.show_message("info", LEFT, ("Start afresh", self.drafts.start_afresh))
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -272,6 +294,7 @@ class MainWindow(QMainWindow):
             self._closed = True
             self._timer.stop()
             self.commands.end_export()
+            self.drafts.end()
             self._keep()
             self.hide()
             self.link.stop()
@@ -417,10 +440,13 @@ class MainWindow(QMainWindow):
         self.form.set_busy(True)
         if self.session.state.phase is not Phase.CONNECTED:
             self.statusBar().showMessage("The run starts as soon as the daemon answers.")
+        self.drafts.sending()
         self.session.run(self.form.draft)
 
     def _run_accepted(self) -> None:
         self.form.set_busy(False)
+        self.drafts.sent()
+        self.messages.take_back(LEFT)
         first, self.compare_next_with = self.compare_next_with, ""
         if first and first in self.runs.ids and first != self.runs.selected_id:
             self.compare((first, self.runs.selected_id))

@@ -242,6 +242,15 @@ class FormDock(QDockWidget):
         self.points.as_files.setChecked(True)
         self.points.field.set_points(points)
 
+    @property
+    def around_input(self) -> bool:
+        """Whether the property is an ε-ball, entered or yet to be."""
+        return self._as_ball.isChecked()
+
+    def choose_property(self, *, around_input: bool) -> None:
+        """An ε-ball, or else a file."""
+        (self._as_ball if around_input else self._as_file).setChecked(True)
+
     def set_center(self, source: Source) -> None:
         self._as_ball.setChecked(True)
         self.ball.center.set_source(source)

@@ -185,12 +185,15 @@ def palette(theme: Theme) -> QPalette:
 
 
 def style_sheet(theme: Theme) -> str:
-    """What the palette alone cannot say: tool tips, header cells, focus, and outlines.
+    """What the palette alone cannot say: tool tips, header cells, focus, outlines, and small pictures.
 
-    Fusion draws outlines darker than the window, which nobody sees on a dark one: fields and check marks get
-    theirs here.
+    Fusion draws outlines darker than the window, and its crosses in a dark grey, which nobody sees on a dark one:
+    fields, marks and title bars get theirs here.
     """
-    check = (ASSETS / f"check-{theme.name}.svg").as_posix()
+    check, clear, close, floating = (
+        (ASSETS / f"{picture}-{theme.name}.svg").as_posix()
+        for picture in ("check", "clear", "close", "float")
+    )
     return f"""
 QToolTip {{
     color: {theme.text}; background: {theme.alternate}; border: 1px solid {theme.border}; padding: 3px;
@@ -213,6 +216,18 @@ QCheckBox::indicator:checked, QGroupBox::indicator:checked, QAbstractItemView::i
     background: {theme.accent}; border-color: {theme.accent}; image: url("{check}");
 }}
 QCheckBox::indicator:focus {{ border-color: {theme.accent}; }}
+QRadioButton::indicator {{
+    width: 11px; height: 11px; border: 1px solid {theme.muted}; border-radius: 6px; background: {theme.base};
+}}
+QRadioButton::indicator:checked {{
+    border-color: {theme.accent};
+    background: qradialgradient(cx: 0.5, cy: 0.5, radius: 0.5, fx: 0.5, fy: 0.5, stop: 0 {theme.accent},
+        stop: 0.5 {theme.accent}, stop: 0.6 {theme.base}, stop: 1 {theme.base});
+}}
+QRadioButton::indicator:focus {{ border-color: {theme.accent}; }}
+QRadioButton::indicator:disabled {{ border-color: {theme.border}; background: {theme.window}; }}
+QLineEdit > QToolButton {{ qproperty-icon: url("{clear}"); }}
+QDockWidget {{ titlebar-close-icon: url("{close}"); titlebar-normal-icon: url("{floating}"); }}
 QLabel[role="muted"] {{ color: {theme.muted}; }}
 QToolButton:focus {{ border: 1px solid {theme.accent}; border-radius: 3px; }}
 """

@@ -42,7 +42,7 @@ MODES: dict[str, tuple[str, str]] = {
 }
 SOURCES: dict[str, tuple[str, str]] = {
     SourceSearch.NONE: ("no search", "Only measure"),
-    SourceSearch.ONE: ("each layer alone", "Perturb one layer at a time: which causes noise at the outputs?"),
+    SourceSearch.ONE: ("layer by layer", "Perturb one layer at a time: which causes noise at the outputs?"),
     SourceSearch.ALL_BUT_ONE: ("all but one", "Perturb all layers but one: which is missed most?"),
     SourceSearch.BISECT: ("halves", "Halve the network as long as a half causes much: fewest runs"),
 }
@@ -187,8 +187,8 @@ class NoiseChoices(QWidget):
         grid.setContentsMargins(0, 0, 0, 0)
         grid.setHorizontalSpacing(8)
         grid.setVerticalSpacing(6)
-        grid.setColumnStretch(1, 5)
-        grid.setColumnStretch(3, 4)
+        grid.setColumnStretch(1, 8)
+        grid.setColumnStretch(3, 3)
         for index, (name, field) in enumerate(self.fields().items()):
             _explain(field, name, HINTS[name])
             label = QLabel(name, self)

@@ -108,6 +108,8 @@ class GridModel(QAbstractTableModel):
 class GridTable(RowTable):
     """Shows a GridModel; Ctrl+C copies the selected rows with the heads, as tab-separated text."""
 
+    cuts_heads = True  # the rows that are marked say the same
+
     def __init__(self, name: str, *, sortable: bool, parent: QWidget | None = None) -> None:
         self.grid_model = GridModel()
         super().__init__(self.grid_model, name, parent, sortable=sortable)

@@ -22,7 +22,7 @@ from boundscope_app.plots.series import FloatArray, hold
 from boundscope_app.plots.style import Style
 from boundscope_app.views.gap_model import Bound, GapModel, Key
 from boundscope_app.views.gap_search import SearchPanel, legend_entries, search_reading
-from boundscope_app.views.text import clause_name, number, seconds, step_name
+from boundscope_app.views.text import aligned, clause_name, number, seconds, step_name
 
 FRONT = 8
 ABOVE_ZERO = "> 0"  # a bound of 0 of a clause that branch and bound has excluded
@@ -183,7 +183,7 @@ class GapPlot:
         entries = [LegendEntry("Clause, bounds at the end", kind="title")]
         for key in choice.shown:
             if key in choice.slots:
-                low, high = (number(bound.at(None), 4) for bound in _bounds(model, key))
+                low, high = (aligned(bound.at(None), 4) for bound in _bounds(model, key))
                 low = ABOVE_ZERO if low == "0" and key in choice.excluded else low
                 name = clause_name(*key, choice.single_case)
                 entries.append(LegendEntry(f"{name}: {low} … {high}", theme.series[choice.slots[key]]))

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QAbstractTableModel, QSortFilterProxyModel, Qt
+import math
+from typing import ClassVar
+
+from PySide6.QtCore import QAbstractTableModel, QSortFilterProxyModel, Qt, QTimer
 from PySide6.QtGui import QPixmap, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QTableView, QWidget
 
 SORT_ROLE = Qt.ItemDataRole.UserRole
 SIDE_PX = 6  # between a text and the edge of its column, in heads as in cells
+LEAST_HEAD_EM = 8  # of a head that is cut
 LEAST_LAST_PX = 160  # a last column that stretches is cut, rather than scrolled to, down to here
 ARROW_PX = 16  # for the arrow in the head of the column that sorts
 
@@ -16,8 +20,10 @@ class RowTable(QTableView):
     """A table of whole rows, sorted by a click on a head, in the model's order until then.
 
     Columns are as wide as what can be seen needs; room that is left goes to all of them alike, unless somebody gave
-    one another width.
+    one another width. Where room is missing, heads are cut if `cuts_heads`, and scrolled to otherwise.
     """
+
+    cuts_heads: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -34,9 +40,11 @@ class RowTable(QTableView):
         self.proxy.setSortRole(SORT_ROLE)
         self._natural: dict[int, int] = {}
         self._given: dict[int, int] = {}
+        self._cells: dict[int, int] = {}
         self.setModel(self.proxy)
         header = self.horizontalHeader()
         header.setHighlightSections(False)
+        header.setTextElideMode(Qt.TextElideMode.ElideRight)
         header.setResizeContentsPrecision(0)  # only the rows in sight
         if sortable:
             self.setSortingEnabled(True)
@@ -66,10 +74,16 @@ class RowTable(QTableView):
         if self.isVisible():
             self._measure()
 
-    @property
-    def fitted(self) -> bool:
-        """Whether the columns have got their widths."""
-        return bool(self._natural)
+    def setColumnHidden(self, column: int, hide: bool) -> None:
+        """As Qt's; the columns get other widths once all is said of them."""
+        if hide != self.isColumnHidden(column):
+            super().setColumnHidden(column, hide)
+            self._natural, self._given = {}, {}
+            QTimer.singleShot(0, self, self._measure_again)
+
+    def _measure_again(self) -> None:
+        if not self._natural and self.isVisible():
+            self._measure()
 
     def natural_width(self, column: int, needed: int) -> int:
         """The width of a column whose head and visible cells need this much."""
@@ -77,6 +91,8 @@ class RowTable(QTableView):
 
     def _measure(self) -> None:
         shown = [column for column in range(self.model().columnCount()) if not self.isColumnHidden(column)]
+        least = LEAST_HEAD_EM * self.fontMetrics().horizontalAdvance("m")
+        self._cells = {column: max(self.sizeHintForColumn(column), least) for column in shown}
         self._natural = {
             column: self.natural_width(column, max(self._head_width(column), self.sizeHintForColumn(column)))
             for column in shown
@@ -106,6 +122,13 @@ class RowTable(QTableView):
         left = self.viewport().width() - sum(widths.values())
         if stretches and left < 0 and widths[last] + left >= LEAST_LAST_PX:
             widths[last] += left
+        if left < 0 and self.cuts_heads:
+            spare = {
+                column: max(0, width - self._cells.get(column, width)) for column, width in widths.items()
+            }
+            part = min(1.0, -left / max(1, sum(spare.values())))
+            widths = {column: width - math.ceil(part * spare[column]) for column, width in widths.items()}
+            left = self.viewport().width() - sum(widths.values())
         if widths and left > 0 and not stretches:
             for place, column in enumerate(widths):
                 widths[column] += left * (place + 1) // len(widths) - left * place // len(widths)

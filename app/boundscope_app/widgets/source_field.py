@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from PySide6.QtCore import Signal
+from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QFileDialog, QHBoxLayout, QLabel, QLineEdit, QPushButton, QVBoxLayout, QWidget
 
 from boundscope.protocol import FileRef
@@ -72,10 +73,20 @@ class SourceField(QWidget):
         before = self._source, self._problem.text()
         self._problem.setText(problem or "")
         self._problem.setVisible(bool(problem))
+        self._fit_problem()
         self._show(source)
         self._source = None if problem else source
         if before != (self._source, self._problem.text()):
             self.changed.emit()
+
+    def resizeEvent(self, event: QResizeEvent) -> None:
+        super().resizeEvent(event)
+        self._fit_problem()
+
+    def _fit_problem(self) -> None:
+        """Ask for all the lines of what is wrong: a form gives a text that wraps the height of one."""
+        wanted = self._problem.heightForWidth(max(1, self.width())) if self._problem.text() else 0
+        self._problem.setMinimumHeight(max(0, wanted))
 
     def _check(self, path: Path) -> str | None:
         found = files.problem_with(path)

@@ -184,4 +184,4 @@ def test_other_views_and_the_jobs_table_speak_of_benchmarks(qtbot: QtBot) -> Non
         "some unsolved",
     ]
     runs.put(info())
-    assert model.index(0, PROGRESS).data().startswith("2/4 · 6.00 s left")
+    assert model.index(0, PROGRESS).data().startswith("2/4 · 6 s left")

@@ -187,6 +187,15 @@ def test_columns_fill_the_table_and_stay_as_somebody_set_them(qtbot: QtBot) -> N
     assert table.columnWidth(0) == 200
 
 
+def test_a_column_that_comes_later_takes_its_part_of_the_width(qtbot: QtBot) -> None:
+    view = layers(qtbot, samples.record_of([(0, layer("dense1"))]))
+    table, unstable = view.table, COLUMNS.index("Unstable")
+    assert table.isColumnHidden(unstable)
+    table.setColumnHidden(unstable, False)
+    head = table.horizontalHeader()
+    qtbot.waitUntil(lambda: table.columnWidth(unstable) > 0 and head.length() == table.viewport().width())
+
+
 def test_numbers_of_a_column_have_equally_many_digits(qtbot: QtBot) -> None:
     view = layers(qtbot, samples.record_of([(0, layer("a", 2.5)), (0, layer("b", 3.14159))]))
     upper = COLUMNS.index("Upper")

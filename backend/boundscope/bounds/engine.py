@@ -25,6 +25,7 @@ from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
 from boundscope.errors import BoundscopeError, OutOfMemoryError
 from boundscope.monitor import Monitor
+from boundscope.network.arrays import count_where
 from boundscope.network.graph import Network, Node, TensorInfo
 from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
@@ -527,7 +528,8 @@ def _with_subnormals(network: Network) -> frozenset[str]:
     return frozenset(
         name
         for name, array in network.constants.items()
-        if array.dtype.kind == "f" and bool(((array != 0) & (np.abs(array) < LEAST_NORMAL_FLOAT32)).any())
+        if array.dtype.kind == "f"
+        and count_where(array, lambda part: (part != 0) & (np.abs(part) < LEAST_NORMAL_FLOAT32))
     )
 
 

@@ -251,9 +251,11 @@ class GemmRule(Rule[Gemm]):
         """The weight from the output elements that rows live on to the input elements that are of use."""
 
         def cut() -> Matrix:
-            weight = self._weight(view)
-            weight = weight.index_select(0, rows.index) if isinstance(rows, Elements) else weight
-            weight = weight if wanted is None else weight.index_select(1, wanted.index)
+            weight = _part(
+                self._weight(view),
+                rows.index if isinstance(rows, Elements) else None,
+                None if wanted is None else wanted.index,
+            )
             if isinstance(weight, LentMatrix) and view.kept is not None:
                 return weight.kept(view.kept, key)
             return weight
@@ -295,6 +297,18 @@ class GemmRule(Rule[Gemm]):
             carried = carried.index_select(1, wanted[0].index)
         carried = carried * (signs * view.op.alpha)[:, None]
         return (_block(carried, wanted[0], shape), None, None)
+
+
+def _part(weight: Matrix, rows: Tensor | None, columns: Tensor | None) -> Matrix:
+    """Some rows and columns of a weight, of a plain one a copy that is made a band of rows at a time."""
+    if rows is None or columns is None or isinstance(weight, LentMatrix):
+        weight = weight if rows is None else weight.index_select(0, rows)
+        return weight if columns is None else weight.index_select(1, columns)
+    found = weight.new_empty(len(rows), len(columns))
+    for first in range(0, len(rows), TILE_ROWS):
+        band = weight.index_select(0, rows[first : first + TILE_ROWS])
+        found[first : first + TILE_ROWS] = band.index_select(1, columns)
+    return found
 
 
 def _block(rows: Tensor, wanted: Elements | None, shape: torch.Size) -> Block:

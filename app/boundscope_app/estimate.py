@@ -150,6 +150,7 @@ def _of_bounds(
         budget_bytes=budget,
         precision=options.precision,
         timeout_s=options.timeout_s,
+        shares_memory=not machine.gpu and len(options.nodes) < 2,
     )
     expected, most = predict(costs, setup), worst(costs, setup)
     device = Device(machine.single_flops, machine.double_flops)

@@ -180,6 +180,9 @@ class _Model:
             if one.tiled:
                 longest = min(inner, node.inner) if node.inner else inner
                 tile = self._tile_bytes(one, longest)
+                if self._setup.shares_memory:
+                    most = max(most, 2.0 * tile)
+                    continue
                 frames = math.ceil(tile / self._setup.ranks / self._room)
                 most = max(most, 3.0 * tile + frames * (2.0 * TILE_BYTES + self._room))
             elif one.floating and one.elements >= WHOLE_BELOW:
@@ -203,7 +206,9 @@ class _Model:
         return count
 
     def _receive(self, frames: float) -> None:
-        if self._setup.gathers:
+        if self._setup.gathers and self._setup.shares_memory:
+            self._found.touched_bytes += frames * self._room * self._setup.ranks
+        elif self._setup.gathers:
             self._found.received_bytes += frames * (self._setup.ranks - 1) * (self._room + HEADER_BYTES)
 
     def _reduce(self, size_bytes: float) -> None:
@@ -273,7 +278,7 @@ class _Model:
         if not count:
             return 0.0
         setup = self._setup
-        size = chunk_size(self._costs, setup, count, self._weights)
+        size = chunk_size(self._costs, setup, count, self._weights, searched=keeps or passes != 1)
         chunk = _Chunk(
             name, part_of(size, setup), math.ceil(count / size), item_bytes, passes, keeps, selects
         )
@@ -335,17 +340,19 @@ class _Model:
         )
 
     def _cut(self, node: NodeCosts, out: float, chunk: _Chunk) -> None:
-        """The part of a matrix between neurons that move, which ranks with whole weights keep."""
+        """The part of a matrix between neurons that move, which ranks with whole weights keep; those that share memory,
+        together."""
         setup = self._setup
         width = sum(self._live[name] for name in node.inputs)
         whole = sum(self._elements[name] for name in node.inputs) * node.inner
         size = sum(one.elements for one in node.constants if one.elements >= WHOLE_BELOW)
-        if setup.gathers or out * width >= whole or (chunk.rows < FEW_ROWS and size >= LARGE_ELEMENTS):
+        apart = setup.gathers and not setup.shares_memory
+        if apart or out * width >= whole or (chunk.rows < FEW_ROWS and size >= LARGE_ELEMENTS):
             return
         stored = sum(one.elements * one.item_bytes for one in self._costs.constants)
         if setup.budget_bytes is None or ROOM_FOR_PARTS * stored < setup.budget_bytes:
             own = next((one.item_bytes for one in node.constants if one.as_stored), 8)
-            self._cuts[node.name] = float(own * out * width)
+            self._cuts[node.name] = float(own * out * width) / (setup.ranks if setup.gathers else 1)
 
     def _taken(self, producer: NodeCosts, rows: int) -> float:
         """Frames that fetch single rows of a matrix; those of all ranks, where each has its own."""

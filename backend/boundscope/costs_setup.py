@@ -44,7 +44,8 @@ CPU_MEMORY_BYTES_PER_S, CPU_GATHER_BYTES_PER_S = 8e9, 250e6
 
 @dataclass(frozen=True)
 class Setup:
-    """How a network is to be bounded; `constraints` are the inequalities of the property's clauses."""
+    """How a network is to be bounded; `constraints` are the inequalities of the property's clauses. `shares_memory`:
+    all ranks are processes of one machine, and compute on its CPUs."""
 
     method: Method = Method.CROWN
     sharding: Sharding = Sharding.NONE
@@ -55,6 +56,7 @@ class Setup:
     budget_bytes: int | None = None
     precision: Precision = Precision.MIXED
     timeout_s: float = 300.0
+    shares_memory: bool = False
 
     @property
     def splits_rows(self) -> bool:
@@ -118,8 +120,10 @@ class Prediction:
             self.by_category = {name: round(moment.get(name, 0.0)) for name in MEMORY_CATEGORIES}
 
 
-def chunk_size(costs: NetworkCosts, setup: Setup, count: int, held_bytes: float = 0.0) -> int:
-    """Rows a chunk, as the engine takes them."""
+def chunk_size(
+    costs: NetworkCosts, setup: Setup, count: int, held_bytes: float = 0.0, *, searched: bool = False
+) -> int:
+    """Rows a chunk, as the engine takes them; `searched` where slopes are."""
     if setup.chunk_rows is not None:
         return setup.chunk_rows
     widest = max((tensor.elements for tensor in costs.tensors), default=1)
@@ -128,7 +132,10 @@ def chunk_size(costs: NetworkCosts, setup: Setup, count: int, held_bytes: float 
     if setup.budget_bytes is not None:
         free = max(0, int(setup.budget_bytes - held_bytes)) // 2
         size = min(size, free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
-    return max(size, CHUNK_MULTIPLE)
+    size = max(size, CHUNK_MULTIPLE)
+    if setup.gathers and setup.splits_rows and not searched:
+        size = max(size, min(2 * size, CHUNK_DEFAULT * setup.ranks))
+    return size
 
 
 def up(value: int, unit: int) -> int:

@@ -94,6 +94,7 @@ def main() -> None:
                             constraints=count,
                             cases=len(prop.cases),
                             timeout_s=3600.0,
+                            shares_memory=True,
                         )
                         found = row(case, files, costs, setup, device, args.repeats)
                         ratios += [] if found is None else [found]

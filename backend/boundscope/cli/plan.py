@@ -134,6 +134,7 @@ def _rows(arguments: argparse.Namespace, asked: Asked, device: Device) -> list[R
                 chunk_rows=arguments.chunk_rows,
                 budget_bytes=None if budget is None else int(FITTING_PART * budget),
                 timeout_s=arguments.timeout,
+                shares_memory=arguments.device == "cpu" and ranks <= (arguments.ranks_per_node or ranks),
             )
             found.append(_row(arguments, asked.costs, setup, device))
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from boundscope.errors import BoundscopeError
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.spread import SLACK_ROWS, SLACK_SHARE, SpreadPool, Taken, placed
 from boundscope.sharding.ranks import RankGroup
@@ -65,6 +67,7 @@ def _ranked(rank: int, size: int, folder: Path) -> None:
             pool.push(small, priority, {name: array[made == rank] for name, array in wide.items()}, made)
         _compare(ranks, pool, whole, 40)
         assert np.ptp(pool.counts) <= 100 + 2 * max(SLACK_ROWS, SLACK_SHARE * len(pool))
+    _not_to_be_saved(ranks, pool, folder)
     again = _through_a_file(ranks, pool, folder)
     for one in (pool, again):
         assert one.counts.sum() == len(one) == len(whole)
@@ -93,18 +96,54 @@ def _same(ranks: RankGroup, taken: Taken, rows: dict[str, np.ndarray], priority:
     assert all((wide[name] == rows[name][wanted[ranks.rank]]).all() for name in WIDE)
 
 
-def _through_a_file(ranks: RankGroup, pool: SpreadPool, folder: Path) -> SpreadPool:
-    """The pool that rank 0 wrote, read by every rank."""
+def _serve(ranks: RankGroup, pool: SpreadPool, write: Callable[[Callable[[int], None]], None]) -> None:
+    """Rank 0 writes, and asks the others for what they have until it has done."""
+    done = -1
+
+    def ask(rank: int) -> None:
+        ranks.of_rank_0(rank)
+
     pool.begin_save()
-    path, done = folder / "saved", -1
     if ranks.rank == 0:
-        with path.open("wb") as file:
-            pool.save(file, folder, lambda rank: ranks.of_rank_0(rank) and None)
-        ranks.of_rank_0(done)
+        write(ask)
+        ask(done)
     else:
         while (wish := ranks.of_rank_0(done)) != done:
             if wish == ranks.rank:
                 pool.send()
+
+
+def _not_to_be_saved(ranks: RankGroup, pool: SpreadPool, folder: Path) -> None:
+    """A rank that cannot read its domains back for a checkpoint: that is not written, and nobody waits."""
+
+    def write(ask: Callable[[int], None]) -> None:
+        with (
+            pytest.raises(OSError, match="rank 1 cannot read back domains"),
+            (folder / "no").open("wb") as file,
+        ):
+            pool.save(file, folder, ask)
+
+    blocks = DomainPool.blocks
+    if ranks.rank == 1:
+        DomainPool.blocks = _unreadable  # type: ignore[method-assign]
+    _serve(ranks, pool, write)
+    DomainPool.blocks = blocks  # type: ignore[method-assign]
+
+
+def _unreadable(pool: DomainPool) -> Iterator[dict[str, np.ndarray]]:
+    raise BoundscopeError(f"the file of {len(pool)} domains is gone")
+    yield {}
+
+
+def _through_a_file(ranks: RankGroup, pool: SpreadPool, folder: Path) -> SpreadPool:
+    """The pool that rank 0 wrote, read by every rank."""
+    path = folder / "saved"
+
+    def write(ask: Callable[[int], None]) -> None:
+        with path.open("wb") as file:
+            pool.save(file, folder, ask)
+
+    _serve(ranks, pool, write)
     with path.open("rb") as file:
         loaded = DomainPool.load(file, folder, limit_bytes=50_000, folder=folder / f"loaded{ranks.rank}")
     return SpreadPool.of(loaded, ranks, SMALL, WIDE, limit_bytes=None)

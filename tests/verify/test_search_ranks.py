@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ QUICK, LONGER, HARD = 1.4, 1.2, 0.6
 # Ranks of one machine, which bound domains each by itself; and ranks that gather weights from one another, in step.
 NEAR = {**KINDS, "verify": Kind("boundscope.worker.launch", "verify.search_faults:run")}
 FAR = {**KINDS, "verify": Kind("boundscope.worker.launch", "verify.search_faults:run_scattered")}
-Kinds = dict[str, Kind]
+Kinds = Mapping[str, Kind]
 
 
 @pytest.fixture(scope="module")

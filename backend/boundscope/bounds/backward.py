@@ -19,7 +19,7 @@ from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_r
 from boundscope.bounds.pulls import Pull
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.bounds.splits import Splits, SplitStep
-from boundscope.bounds.steps import LineStep, PartLines, SlopeStep, Spread, row_slices
+from boundscope.bounds.steps import LineStep, PartLines, SearchedLines, SlopeStep, Spread, row_slices
 from boundscope.bounds.support import Block, Elements, Support, Windows, added
 from boundscope.bounds.total import Total
 from boundscope.network.graph import Node
@@ -84,6 +84,7 @@ class BackwardPass:
         self._which = which
         self._splits = splits
         self._pulls = pulls or {}
+        self._quick = search and pulls is not None
         self._keep = keep
         self.at_inputs: dict[str, Tensor] = {}  # kept: coefficients [R, n] of the distance from the reference
         self.at_nodes: dict[str, Tensor] = {}  # kept: coefficients [R, m] above a node's free elements
@@ -286,11 +287,37 @@ class BackwardPass:
         relaxation, local = facts.relaxation, facts.local
         if theta is not None:
             with context.view(node) as view:
-                relaxation = context.rule(node).relax(view, theta.to(torch.float64))
+                quick = self._quick and context.rule(node).by_element
+                relaxation = context.rule(node).relax(view, theta if quick else theta.to(torch.float64))
+            if quick and isinstance(relaxation, Lines):
+                return self._searched_lines(node, relaxation, rows, total)
             local = relaxation.about(references, context.references[name])
             self._count(relaxation)
         assert relaxation is not None
         return self._through_planes(node, relaxation, local, rows, total)
+
+    def _searched_lines(
+        self, node: Node, lines: Lines, rows: Tensor, total: Total
+    ) -> tuple[Block | None, ...]:
+        """Whole rows of a search through lines of each row's own."""
+        x, y = (
+            self._context.references[name].flatten().to(rows.dtype)
+            for name in (node.inputs[lines.position], node.outputs[0])
+        )
+        of_rows = lines.to(rows.dtype)
+        low = of_rows.lower_intercept
+        each = (
+            of_rows.lower_slope,
+            torch.zeros_like(of_rows.lower_slope) if low is None else low,
+            of_rows.upper_slope,
+            of_rows.upper_intercept,
+        )
+        slope, low, upper_slope, high = (per_row(one.expand(rows.shape)) for one in each)
+        carried, constant = SearchedLines.apply(per_row(rows), slope, low, upper_slope, high, x, y)  # type: ignore[no-untyped-call]
+        total.add(constant)
+        parts: list[Block | None] = [None] * lines.arity
+        parts[lines.position] = Block(carried.reshape(rows.shape))
+        return tuple(parts)
 
     def _through_planes(
         self, node: Node, relaxation: Relaxation, local: Relaxation | None, rows: Tensor, total: Total
@@ -317,6 +344,8 @@ class BackwardPass:
         assert self._which is not None
         if self._keep:
             self.at_outputs[node.name] = per_row(block.whole())
+        if facts.local is None and not self._rigorous and isinstance(facts.relaxation, Lines):
+            return self._searched_lines(node, facts.relaxation, block.whole(), total)
         slopes = self._slopes.get(node.name)
         if slopes is not None and isinstance(block.support, Windows):
             block = Block(block.whole())

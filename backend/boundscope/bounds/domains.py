@@ -111,6 +111,8 @@ class Domains:
         if not self._knows(node):
             return None
         relaxation, magnitude, terms = self._together(node, self.context.rule(node), theta, proven=proven)
+        if not proven and isinstance(relaxation, Lines):  # which such a pass takes as they are
+            return PartFacts(relaxation, None, None, terms)
         return self._about(node, relaxation, magnitude, terms)
 
     def theta(self, node: Node) -> Tensor | None:
@@ -209,7 +211,7 @@ class Domains:
         with context.view(node) as view:
             tall = self._view(view, ends, stacked=True)
             if theta is not None:
-                theta = theta.to(torch.float64)
+                theta = theta.to(torch.float64) if proven else theta
                 theta = theta.movedim(0, 1) if theta.dim() > rank + 1 else theta
             relaxation = rule.relax(tall, theta)
             magnitude = None

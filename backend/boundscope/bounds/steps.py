@@ -204,6 +204,40 @@ class _SearchedSlopes(torch.autograd.Function):
         return of_rows, of_theta, None
 
 
+class SearchedLines(torch.autograd.Function):
+    """Rows [R, n] through lines [R, n], or [n], about a reference point x, y [n], for a search: rows [R, n] and their
+    constant [R], differentiable in rows and lines, in fewer steps than autograd takes."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        slope: Tensor,
+        low: Tensor,
+        upper_slope: Tensor,
+        high: Tensor,
+        x: Tensor,
+        y: Tensor,
+    ) -> tuple[Tensor, Tensor]:
+        below, above = torch.addcmul(low - y, slope, x), torch.addcmul(high - y, upper_slope, x)
+        negative = rows.clamp(max=0)
+        positive = rows - negative
+        ctx.save_for_backward(positive, negative, slope, upper_slope, below, above, x)
+        carried = torch.addcmul(positive * slope, negative, upper_slope)
+        return carried, torch.addcmul(positive * below, negative, above).sum(1)
+
+    @staticmethod
+    def backward(ctx: Any, carried: Tensor, constant: Tensor) -> tuple[Tensor | None, ...]:
+        positive, negative, slope, upper_slope, below, above, x = ctx.saved_tensors
+        each = constant[:, None]
+        through = positive > 0
+        of_rows = carried * torch.where(through, slope, upper_slope)
+        of_rows.addcmul_(torch.where(through, below, above), each)
+        along = torch.addcmul(carried, each, x)
+        of_low, of_high = positive * each, negative * each
+        return of_rows, positive * along, of_low, negative * along, of_high, None, None
+
+
 class Spread(torch.autograd.Function):
     """Σ |rows|·radius, [R] of rows [R, k] and radius [k] or [R, k], for a search."""
 

@@ -37,7 +37,6 @@ from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
 from boundscope_app.views.page import Page, document_page
 from boundscope_app.views.paging import keep_together
-from boundscope_app.views.paging import keep_headings
 from boundscope_app.views.text import domains_text, file_stem
 from boundscope_app.views.verdict_html import verdict_html
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
@@ -174,7 +173,7 @@ class VerdictView(View):
         writer.setTitle(f"{self.title}: {self.caption}")
         paper = self._paper(themes.LIGHT, PDF_WIDTH_PX)
         paper.setPageSize(writer.pageLayout().paintRectPixels(96).size().toSizeF())
-        keep_headings(paper)
+        keep_together(paper)
         paper.print_(writer)
         if not target.is_file() or target.stat().st_size == 0:
             raise BoundscopeError(f"cannot write {target}: check that the file can be written")

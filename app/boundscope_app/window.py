@@ -42,6 +42,7 @@ from boundscope_app.opening import Opener
 from boundscope_app.runs import RunModel
 from boundscope_app.session import Session
 from boundscope_app.settings import Settings, ThemeChoice
+from boundscope_app.steps import steps_of
 from boundscope_app.text_keys import TextKeys
 from boundscope_app.view_tabs import ViewTabs
 from boundscope_app.widgets.command_palette import CommandPalette
@@ -228,6 +229,7 @@ class MainWindow(QMainWindow):
         self.form.run_button.clicked.connect(self.run)
         self.form.copy_button.clicked.connect(self.commands.copy_command)
         self.form.changed.connect(self._update_actions)
+        self.form.changed.connect(self._show_center)
         self.history.changed.connect(self._update_actions)
         self.jobs.chosen.connect(self.runs.select)
         self.runs.selected.connect(self._run_selected)
@@ -375,12 +377,7 @@ class MainWindow(QMainWindow):
             self._stack.setCurrentWidget(self.tabs)
             return
         self._stack.setCurrentWidget(self.welcome)
-        if self.form.draft.complete:
-            self.welcome.show_ready(self.form.draft.title)
-        elif self.runs.ids:
-            self.welcome.show_choose()
-        else:
-            self.welcome.show_first_steps()
+        self.welcome.show_steps(steps_of(self.form.draft), runs=bool(self.runs.ids))
 
     def _update_actions(self) -> None:
         info = self.runs.selected_info

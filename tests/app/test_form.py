@@ -195,6 +195,33 @@ def test_start_page_leads_on(lone_window: MainWindow) -> None:
     assert lone_window.welcome.start.text() == "Run"
 
 
+def test_start_page_ticks_off_what_is_chosen_and_offers_what_comes_next(lone_window: MainWindow) -> None:
+    """Somebody who drops one file after the other is told each time what is still missing."""
+    page, form = lone_window.welcome, lone_window.form
+    draft = example_draft()
+    assert page.start.text().startswith("Try an example")
+    assert page._examples.isVisible()
+    assert "1: Drop a network" in page.steps.accessibleName()
+    opened: list[bool] = []
+    page.open_chosen.connect(lambda: opened.append(True))
+    page.open_chosen.disconnect(lone_window.commands.open)  # a dialog that would wait for somebody
+    form.set_network(draft.network)
+    assert "1, done: Network: digits_mlp.onnx; 2: Drop what to prove" in page.steps.accessibleName()
+    assert not page._examples.isVisible()
+    page.start.click()
+    assert opened == [True]
+    form.as_measurement.click()
+    form.points.as_files.click()
+    assert "2: Drop the points" in page.steps.accessibleName()
+    form.as_proof.click()
+    assert isinstance(draft.property_source, Path)
+    form.set_property(draft.property_source)
+    assert "2, done: Property: digits-robust/property.vnnlib" in page.steps.accessibleName()
+    assert page.start.text() == "Run"
+    form.as_benchmark.click()
+    assert page.steps.accessibleName().startswith("1: Drop a benchmark’s instances.csv")
+
+
 def test_read_back_in_words_and_tables_before_anything_runs(window: MainWindow, qtbot: QtBot) -> None:
     window.form.set_draft(example_draft("digits-fooled"))
     with qtbot.waitSignal(window.session.inspected, timeout=20_000):

@@ -64,6 +64,7 @@ class ReadingLine(QWidget):
         else:
             rest = f"{now_s - self._began_s:.0f} s so far"
         total = 0 if progress is None else progress.total
+        self.bar.setVisible(total > 0)  # one that moves to and fro looks full where it is so thin
         self.bar.setRange(0, total)
         if progress is not None and total:
             self.bar.setValue(progress.done)

@@ -1,8 +1,9 @@
-"""The centre while no run is selected: one clear next step, and the examples to begin with."""
+"""The centre while no run is selected: the steps to a first answer, the next one as a button, and the examples."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import (
@@ -19,8 +20,16 @@ from PySide6.QtWidgets import (
 from boundscope.protocol import Verdict
 from boundscope_app import theme as themes
 from boundscope_app.examples import Example
+from boundscope_app.steps import RUN, Step
 from boundscope_app.widgets.primary import primary_style
 
+TITLE = "How far can a neural network be trusted?"
+ABOUT = (
+    "Prove that no input violates a property, or find one that does; or measure how much of the answers is rounding "
+    "noise."
+)
+CHOOSE = "Choose a run in the table below to see it here, or begin another:"
+READY = "Look at what was read of them in the run form, then run it."
 COLUMNS = 2
 PAGE_WIDTH_EM = 64
 EXPECTED = {
@@ -31,7 +40,7 @@ EXPECTED = {
 
 
 class Welcome(QWidget):
-    """Says what to do first, and offers the examples; `example_chosen`, `open_chosen`, `run_chosen`."""
+    """Says what to do next, and offers the examples; `example_chosen`, `open_chosen`, `run_chosen`."""
 
     example_chosen = Signal(object)  # Example
     open_chosen = Signal()
@@ -53,7 +62,7 @@ class Welcome(QWidget):
         column = QVBoxLayout(page)
         column.setSpacing(12)
         column.addStretch(2)
-        self.title = QLabel("How far can this network be trusted?", self)
+        self.title = QLabel(TITLE, self)
         font = self.title.font()
         font.setPointSizeF(font.pointSizeF() * 1.6)
         self.title.setFont(font)
@@ -63,6 +72,15 @@ class Welcome(QWidget):
             label.setAlignment(Qt.AlignmentFlag.AlignCenter)
             label.setWordWrap(True)
             column.addWidget(label)
+        self.steps = QLabel(self)
+        self.steps.setTextFormat(Qt.TextFormat.RichText)
+        self.steps.setWordWrap(True)
+        self.steps.setMaximumWidth(PAGE_WIDTH_EM * self.fontMetrics().horizontalAdvance("m"))
+        row = QHBoxLayout()
+        row.addStretch(1)
+        row.addWidget(self.steps, 20)
+        row.addStretch(1)
+        column.addLayout(row)
         self.start = QPushButton(self)
         self.start.setMinimumWidth(280)
         column.addWidget(self.start, 0, Qt.AlignmentFlag.AlignCenter)
@@ -82,12 +100,13 @@ class Welcome(QWidget):
         middle.addStretch(1)
         column.addLayout(middle)
         column.addStretch(3)
-        self._ready = False
+        self._steps: tuple[Step, ...] = ()
+        self._next = ""
         self._example = examples[0] if examples else None
         self.start.clicked.connect(self._start)
         themes.notifier.changed.connect(self._restyle)
         self._restyle()
-        self.show_first_steps()
+        self.show_steps(())
 
     def _card(self, example: Example) -> QPushButton:
         """A button that fills the form with the example."""
@@ -124,38 +143,51 @@ class Welcome(QWidget):
 
     def _restyle(self) -> None:
         self.start.setStyleSheet(primary_style())
+        self._write_steps()
 
-    def show_first_steps(self) -> None:
-        """Nothing is chosen yet."""
-        self.text.setText(
-            "Drop a network (ONNX) and a property (VNN-LIB) anywhere in this window, or try an example."
-        )
-        self._ready = False
-        self._examples.setVisible(bool(self.cards))
-        self.start.setVisible(self._example is not None)
-        if self._example is not None:
+    def show_steps(self, steps: Sequence[Step], *, runs: bool = False) -> None:
+        """How far the form is filled, and the next step as a button; `runs` says that there are some below."""
+        self._steps = tuple(steps)
+        waiting = [step for step in steps if not step.done]
+        begun = any(step.done for step in steps)
+        self._next = waiting[0].button if waiting and (begun or self._example is None) else ""
+        self.text.setText(READY if self._next == RUN else CHOOSE if runs and not begun else ABOUT)
+        self._examples.setVisible(bool(self.cards) and not begun)
+        if self._next:
+            self._name_start(self._next, waiting[0].text)
+        elif self._example is not None:
             self._name_start(f"Try an example: {self._example.title}", self._example.description)
+        self.start.setVisible(bool(self._next) or self._example is not None)
+        self.open.setVisible(self._next in ("", RUN))
+        self._write_steps()
 
-    def show_ready(self, title: str) -> None:
-        """The form is filled; the next step is to run it."""
-        self._ready = True
-        self._examples.hide()
-        self.text.setText(f"{title}: look at what was read of it in the run form, then run it.")
-        self._name_start("Run", "Run what the form says (Ctrl+R)")
-        self.start.show()
+    def _write_steps(self) -> None:
+        colors = themes.current()
+        waiting = next((place for place, step in enumerate(self._steps) if not step.done), len(self._steps))
+        rows = []
+        for place, step in enumerate(self._steps):
+            color = colors.good if step.done else colors.text if place == waiting else colors.muted
+            mark = "✓" if step.done else f"{place + 1}."
+            rows.append(
+                f'<tr><td style="color:{color}; padding:3px 10px 3px 0" align="right"><b>{mark}</b></td>'
+                f'<td style="color:{colors.text if step.done else color}; padding:3px 0">{escape(step.text)}</td></tr>'
+            )
+        self.steps.setText(f'<table align="center" cellspacing="0">{"".join(rows)}</table>')
+        said = (
+            f"{place + 1}{', done' if step.done else ''}: {step.text}"
+            for place, step in enumerate(self._steps)
+        )
+        self.steps.setAccessibleName("; ".join(said))
 
     def _name_start(self, text: str, tip: str) -> None:
         self.start.setText(text)
         self.start.setAccessibleName(text)
         self.start.setToolTip(tip)
 
-    def show_choose(self) -> None:
-        """There are runs below, and none is selected."""
-        self.show_first_steps()
-        self.text.setText("Choose a run in the table below to see it here, or drop a network and a property.")
-
     def _start(self) -> None:
-        if self._ready:
+        if self._next == RUN:
             self.run_chosen.emit()
+        elif self._next:
+            self.open_chosen.emit()
         elif self._example is not None:
             self.example_chosen.emit(self._example)

@@ -24,7 +24,7 @@ from boundscope.bounds.spans import RangedRows, Spans, splittable, wide
 from boundscope.network.graph import Node
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a range, where what is lost is looked at
-SPLITS = (0.25, 0.375, 0.5, 0.625, 0.75)  # of a range, where it may be split
+SPLITS = (0.25, 0.375, 0.625, 0.75)  # of a range, where it may be split beside the middle
 MARGIN = 1.0 / 16  # of a range, that each side of a split has at least
 
 
@@ -178,29 +178,42 @@ def split_points(
     column = columns[row, place]
     lower, upper = (end[row, column] for end in block.ranges.ends(spans))
     at = points.spans[row, column].double()
-    trials = _trials(lower, upper, at)
-    area = torch.zeros_like(trials)
+    chosen = torch.zeros(len(row), device=columns.device)
     for name, mine, element in _by_tensor(spans, column):
-        for node in search.context.network.nodes:
-            if name in node.inputs and node.name in proven.at_outputs:
-                areas = _areas(search, node, name, trials[mine], lower[mine], upper[mine], element)
-                if areas is not None:
-                    above = proven.at_outputs[node.name][row[mine], element].double()[:, None]
-                    below, over = areas
-                    area[mine] += torch.where(above > 0, above * below, -above * over)
-    best = area.argmin(1, keepdim=True)
-    chosen = trials.gather(1, best).flatten().float()
+        readers = [node for node in search.context.network.nodes if name in node.inputs]
+        bends = _bends(search, readers)
+        trials = _trials(lower[mine], upper[mine], at[mine], bends)
+        area = torch.zeros_like(trials)
+        for node in readers:
+            if node.name not in proven.at_outputs:
+                continue
+            areas = _areas(search, node, name, trials, lower[mine], upper[mine])
+            if areas is not None:
+                above = proven.at_outputs[node.name][row[mine], element].double()[:, None]
+                below, over = areas
+                area += torch.where(above > 0, above * below, -above * over)
+        chosen[mine] = trials.gather(1, area.argmin(1, keepdim=True)).flatten().float()
     found = torch.zeros(columns.shape, device=columns.device)
     found[row, place] = chosen
     return found
 
 
-def _trials(lower: Tensor, upper: Tensor, at: Tensor) -> Tensor:
-    """Candidates [N, T] for ranges [N], the middle first; where the bound is reached, and 0, if well inside."""
+def _bends(search: BetaSearch, readers: list[Node]) -> list[float]:
+    found: list[float] = []
+    for node in readers:
+        rule = search.context.rule(node)
+        if splittable(rule):
+            with search.context.view(node) as view:
+                found += rule.bends(view)
+    return list(dict.fromkeys(found))
+
+
+def _trials(lower: Tensor, upper: Tensor, at: Tensor, bends: list[float]) -> Tensor:
+    """Candidates [N, T] for ranges [N], the middle first; where the bound is reached, and bends, if well inside."""
     width = upper - lower
     middle = lower + width / 2
     trials = [middle, *(lower + share * width for share in SPLITS)]
-    for special in (at, torch.zeros_like(lower)):
+    for special in (at, *(torch.full_like(lower, one) for one in bends)):
         inside = (special > lower + MARGIN * width) & (special < upper - MARGIN * width)
         trials.append(torch.where(inside, special, middle))
     return torch.stack(trials, 1).float().double()
@@ -217,7 +230,7 @@ def _by_tensor(spans: Spans, column: Tensor) -> Iterator[tuple[str, Tensor, Tens
 
 
 def _areas(
-    search: BetaSearch, node: Node, name: str, trials: Tensor, lower: Tensor, upper: Tensor, element: Tensor
+    search: BetaSearch, node: Node, name: str, trials: Tensor, lower: Tensor, upper: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """Areas [N, T] between a node's function and its lines below, and above, when ranges [N] are split at `trials`;
     None where the node reads anything else that varies from element to element."""

@@ -201,6 +201,10 @@ class Rule(Generic[Op]):
         """
         raise NotImplementedError
 
+    def bends(self, view: NodeView[Op]) -> tuple[float, ...]:
+        """Places where it may pay to split what is read, the same for all elements (only where `by_element`)."""
+        return (0.0,)
+
     def wanted(self, op: Op, position: int, interval: Interval) -> Tensor:
         """Boolean *S: elements of input `position` whose tighter bounds would tighten the relaxation."""
         return interval.lower < interval.upper

@@ -103,6 +103,10 @@ class KinkedRule(FanRule[Op], Generic[Op]):
         """Where the slope grows, and where it falls; infinite where it never does."""
         raise NotImplementedError
 
+    def bends(self, view: NodeView[Op]) -> tuple[float, ...]:
+        kinks = (float(one) for one in self.kinks(view) if not isinstance(one, Tensor))
+        return (0.0, *(one for one in kinks if math.isfinite(one)))
+
     def steepest_piece(self, view: NodeView[Op]) -> Tensor:
         """Largest slope of a piece in absolute value; broadcasts to *S."""
         return torch.ones_like(view.interval(0).lower)

@@ -64,14 +64,19 @@ def check(job: VerifyJob) -> None:
             )
 
 
-def _check_nodes(job: VerifyJob) -> None:
-    """Hosts that ssh would not take for options, each once, with as many ranks each."""
-    names = ",".join(job.nodes)
-    for host in job.nodes:
+def check_hosts(hosts: tuple[str, ...]) -> None:
+    """Raise UsageError for hosts that ssh would take for options, or that are named twice."""
+    names = ",".join(hosts)
+    for host in hosts:
         if not host or host.startswith("-") or any(letter.isspace() or letter == "," for letter in host):
             raise UsageError(f"--nodes {names}: {host!r} is no host name")
-    if len(set(job.nodes)) != len(job.nodes):
+    if len(set(hosts)) != len(hosts):
         raise UsageError(f"--nodes {names}: a host is named twice; more ranks a node: --ranks-per-node")
+
+
+def _check_nodes(job: VerifyJob) -> None:
+    """Hosts as ssh knows them, with as many ranks each."""
+    check_hosts(job.nodes)
     if job.nodes and job.ranks % len(job.nodes):
         raise UsageError(
             f"--ranks {job.ranks} cannot be shared evenly by {len(job.nodes)} nodes; every node runs as many"

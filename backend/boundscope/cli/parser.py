@@ -644,5 +644,12 @@ def _add_daemon(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--nodes",
+        metavar="HOST,…",
+        type=hosts,
+        default=(),
+        help="ask these machines, as ssh knows them, in place of this one: whether they can share a job's ranks",
+    )
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     _add_home(parser, remote=False)

@@ -251,18 +251,7 @@ class Head:
 
     async def _meet(self) -> list[NodePlace]:
         """Have every node find its way to the first one."""
-        first = self.nodes[0]
-        nonce = secrets.token_hex(16)
-        machines = {node.here.machine for node in self.nodes if node.here is not None}
-        await first.link.say(wire.Listen(nonce=nonce, loopback=len(machines) == 1))
-        listening = await first.hear(wire.Listening, MEET_S)
-        question = wire.Reach(port=listening.port, addresses=listening.addresses, nonce=nonce)
-        for node in self.nodes:
-            await node.link.say(question)
-        routes: list[dict[str, str]] = []
-        for node in self.nodes:
-            reached = await node.hear(wire.Reached, MEET_S)
-            routes.append(reached.routes)
+        listening, routes = await find_ways(self.nodes)
         address = _common_address(self.nodes, listening, routes)
         return [
             NodePlace(
@@ -337,6 +326,22 @@ async def introduce(node: Node) -> wire.Here:
                 f"node {node.host} {has}, this machine {ours}: install the same version on both"
             )
     return here
+
+
+async def find_ways(nodes: Sequence[Node]) -> tuple[wire.Listening, list[dict[str, str]]]:
+    """Where the first node listens, and which of its addresses lead there from each node.
+
+    Raises RankFailedError where an agent does not answer.
+    """
+    first = nodes[0]
+    nonce = secrets.token_hex(16)
+    machines = {node.here.machine for node in nodes if node.here is not None}
+    await first.link.say(wire.Listen(nonce=nonce, loopback=len(machines) == 1))
+    listening = await first.hear(wire.Listening, MEET_S)
+    question = wire.Reach(port=listening.port, addresses=listening.addresses, nonce=nonce)
+    for node in nodes:
+        await node.link.say(question)
+    return listening, [(await node.hear(wire.Reached, MEET_S)).routes for node in nodes]
 
 
 def _raise_all(found: Sequence[object]) -> None:

@@ -72,9 +72,10 @@ class Gallery:
 
     def picture(self, name: str, widget: QWidget | None = None, *, messages: bool = False) -> None:
         """Write a picture of a widget, or of the whole window; what it was told of other runs is left out."""
-        if not messages:
-            self.window.messages.clear()
         self.pause(SETTLE_MS)
+        if not messages and self.window.messages.isVisible():
+            self.window.messages.clear()
+            self.pause(SETTLE_MS)
         path = self.folder / f"{name}_{self.theme}_{self.scale}x.png"
         if not (widget or self.window).grab().save(str(path)):
             raise SystemExit(f"gallery: {path} could not be written")

@@ -56,7 +56,9 @@ class Style:
 
 
 def live_style(theme: Theme) -> Style:
-    return Style(theme)
+    """For the screen; axes are one point wide on it, however many pixels that is."""
+    app = QApplication.instance()
+    return Style(theme, pen_scale=app.devicePixelRatio() if isinstance(app, QApplication) else 1.0)
 
 
 def paper_style(theme: Theme, scale: float) -> Style:

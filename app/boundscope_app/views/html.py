@@ -12,7 +12,7 @@ from PySide6.QtWidgets import QApplication
 from boundscope_app.theme import Theme
 
 BODY_PX = 14
-MOST_WHOLE = 32  # letters of a word that is not broken in a table
+MOST_WHOLE = 12  # letters of a text that is not broken in a table; of a single word twice as many
 
 
 def escape(text: object) -> str:
@@ -59,14 +59,16 @@ class Html:
 
     def tiles(self, tiles: Sequence[tuple[str, str]]) -> str:
         """A row of figures, each with its name above."""
-        width = 99 // max(1, len(tiles))  # Qt rounds each up, and a page must not be wider than its window
+        part = f' width="{99 // max(1, len(tiles))}%"'
+        # Qt rounds widths up: the last tile takes what is left, so that the page is not wider than its window.
+        widths = [*[part] * (len(tiles) - 1), ""]
         name_style = f"color:{self.theme.muted}; font-size:12px"
         value_style = "font-size:19px; font-weight:600"
         cells = "".join(
-            f'<td width="{width}%" style="padding:10px 14px">'
+            f'<td{width} style="padding:10px 14px">'
             f'<span style="{name_style}">{escape(name)}</span><br>'
             f'<span style="{value_style}">{escape(value)}</span></td>'
-            for name, value in tiles
+            for (name, value), width in zip(tiles, widths, strict=True)
         )
         return (
             f'<table width="100%" cellspacing="0" bgcolor="{self.theme.alternate}"><tr>{cells}</tr></table>'
@@ -108,8 +110,9 @@ class Html:
 
 
 def _whole(cell: str) -> str:
-    """The style that keeps a short word whole: Qt breaks words anywhere where a column is narrow."""
-    return "; white-space:nowrap" if len(cell) <= MOST_WHOLE and " " not in cell else ""
+    """The style that keeps a short text whole: Qt breaks words anywhere where a column is narrow."""
+    most = MOST_WHOLE if " " in cell else 2 * MOST_WHOLE
+    return "; white-space:nowrap" if len(cell) <= most else ""
 
 
 def document(markup: str, theme: Theme) -> QTextDocument:

@@ -158,6 +158,8 @@ def result_markup(h: Html, record: JobRecord) -> str:
     if not left:
         return ""
     cells = [[cell_text(column, value) for column, value in enumerate(_ended(row))] for row in left]
+    for row_cells in cells:
+        row_cells[PROPERTY] = short_name(row_cells[PROPERTY])
     columns = (NUMBER, NETWORK, PROPERTY, VERDICT, TIME, REASON)
     grid = h.grid(
         [COLUMNS[column] for column in columns],
@@ -169,6 +171,12 @@ def result_markup(h: Html, record: JobRecord) -> str:
     return (
         h.heading("Not solved") + grid + (h.paragraph(f"… and {more} more.", muted=True) if more > 0 else "")
     )
+
+
+def short_name(path: str) -> str:
+    """A property where there is little room: its folder where the file is only called "property"."""
+    folder, _, name = path.rpartition("/")
+    return folder.rpartition("/")[2] if folder and name.startswith("property.") else path
 
 
 def tiles(h: Html, tally: Tally) -> str:

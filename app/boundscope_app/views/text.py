@@ -48,7 +48,7 @@ def many(value: int, noun: str, plural: str = "") -> str:
 
 def capital(text: str) -> str:
     """A sentence as it begins: the first letter large, unless that is of a name such as that of a file."""
-    return text[:1].upper() + text[1:] if text.partition(" ")[0].isalpha() else text
+    return text[:1].upper() + text[1:] if text.partition(" ")[0].replace("'", "").isalpha() else text
 
 
 def step_name(step: str) -> str:

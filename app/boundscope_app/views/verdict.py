@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from PySide6.QtCore import QMarginsF, QUrl
+from PySide6.QtCore import QMarginsF, QSizeF, Qt, QUrl
 from PySide6.QtGui import (
     QAction,
     QGuiApplication,
@@ -42,6 +42,7 @@ from boundscope_app.views.verdict_html import verdict_html
 from boundscope_app.views.verdict_text import TWO_COLUMNS_PX, VerdictText, job_state, outcome_of, verdict_text
 
 PDF_WIDTH_PX = 680
+ROUNDING_PX = 6
 
 
 class VerdictView(View):
@@ -74,6 +75,7 @@ class VerdictView(View):
         self.browser.setFrameShape(self.browser.Shape.NoFrame)
         self.browser.document().setDocumentMargin(16)
         self.browser.setAccessibleName("Verdict page")
+        self.browser.document().documentLayout().documentSizeChanged.connect(self._fit_page)
         self.pdf_action = QAction("Export PDF…", self)
         self.pdf_action.triggered.connect(self._pdf_dialog)
         self.html_action = QAction("Export HTML…", self)
@@ -129,6 +131,15 @@ class VerdictView(View):
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
         self.mark_dirty()
+
+    def _fit_page(self, size: QSizeF) -> None:
+        """No bar for a page that is wider than its window only because Qt rounds the widths of cells."""
+        beyond = size.width() - self.browser.viewport().width()
+        rounded = 0 < beyond <= ROUNDING_PX
+        policy = Qt.ScrollBarPolicy
+        wanted = policy.ScrollBarAlwaysOff if rounded else policy.ScrollBarAsNeeded
+        if self.browser.horizontalScrollBarPolicy() is not wanted:
+            self.browser.setHorizontalScrollBarPolicy(wanted)
 
     def _draw_progress(self, record: JobRecord) -> None:
         progress = record.progress

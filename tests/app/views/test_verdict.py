@@ -212,3 +212,25 @@ def test_the_command_line_can_be_copied(qtbot: QtBot) -> None:
     view = shown(qtbot, samples.record_of(samples.finished_events()))
     view.copy_command_action.trigger()
     assert QGuiApplication.clipboard().text() == samples.result().command
+
+
+def test_a_page_is_never_wider_than_its_window_by_a_rounded_pixel(qtbot: QtBot) -> None:
+    view = shown(qtbot, samples.record_of(samples.finished_events()))
+    for width in range(560, 760, 9):
+        view.resize(width, 500)
+        view.refresh()
+        qtbot.waitUntil(lambda: not view.browser.horizontalScrollBar().isVisible(), timeout=1000)
+
+
+def test_another_run_is_read_from_its_beginning(qtbot: QtBot) -> None:
+    view = shown(qtbot, samples.record_of(samples.finished_events()))
+    view.resize(600, 300)
+    bar = view.browser.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 100)
+    bar.setValue(100)
+    view.mark_dirty()
+    view.refresh()
+    assert bar.value() == 100
+    view.set_run(samples.job_info(JobState.FINISHED, ranks=4), samples.record_of(samples.finished_events()))
+    view.refresh()
+    assert bar.value() == 0

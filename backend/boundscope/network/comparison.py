@@ -122,10 +122,13 @@ class _Whole:
 def _exposed(network: Network, between: Callable[[], None]) -> _Whole | Pieces:
     """The file with every intermediate tensor as an output, without graph optimisation."""
     threads = torch.get_num_threads()
-    wanted = {name for node in network.nodes for name in node.outputs if name} | set(network.constants)
-    pieces = in_pieces(network.source, wanted, network.name, threads)
-    if pieces is not None:
-        return pieces
+    pieces = in_pieces(network.source, _wanted(network), network.name, threads)
+    return pieces if pieces is not None else _Whole(_whole_session(network, between))
+
+
+def _whole_session(network: Network, between: Callable[[], None]) -> Session:
+    threads = torch.get_num_threads()
+    wanted = _wanted(network)
     model = read_model(network.source)
     between()
     present = {value.name for value in model.graph.output}
@@ -135,11 +138,15 @@ def _exposed(network: Network, between: Callable[[], None]) -> _Whole | Pieces:
                 present.add(name)
                 model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
     if model.ByteSize() < PROTOBUF_LIMIT_BYTES:
-        return _Whole(Session(model.SerializeToString(), network.name, optimized=False, threads=threads))
+        return Session(model.SerializeToString(), network.name, optimized=False, threads=threads)
     with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
         path = Path(folder) / "network.onnx"
         onnx.save(model, str(path), save_as_external_data=True, location="weights")
-        return _Whole(Session(str(path), network.name, optimized=False, threads=threads))
+        return Session(str(path), network.name, optimized=False, threads=threads)
+
+
+def _wanted(network: Network) -> set[str]:
+    return {name for node in network.nodes for name in node.outputs if name} | set(network.constants)
 
 
 def _has_values(network: Network, node: Node, values: Mapping[str, Array], available: set[str]) -> bool:

@@ -26,6 +26,7 @@ from boundscope_app import icons
 from boundscope_app import settings as settings_store
 from boundscope_app import theme as themes
 from boundscope_app.actions import ACTIONS, MENUS, ActionSet
+from boundscope_app.collecting import Collector
 from boundscope_app.commands import Commands, go_to
 from boundscope_app.descriptions import describe
 from boundscope_app.docks.form import FormDock
@@ -300,6 +301,7 @@ class MainWindow(QMainWindow):
             self._keep()
             self.hide()
             self.link.stop()
+            self.collector.end()
         super().closeEvent(event)
 
     def _restore(self) -> None:

@@ -3,8 +3,9 @@
     python tests/benchmarks/stalls.py [--seconds 60] [--nodes 2000] [--redraws 10000]
 
 A real daemon, its real connection, the real window on an X server of its own, whose views are gone through one after
-the other. A stall is a gap in the beats of a 1 ms timer in the window's thread. `own`: of it, the processor time of that
-thread, and of the garbage collector where it ran in another one; the rest is other programs' share of the processors.
+the other. A stall is a gap in the beats of a 1 ms timer in the window's thread. `own`: of it, the processor time of
+that thread, and of the garbage collector where it ran in another one. The rest is other programs' share of the
+processors.
 """
 
 from __future__ import annotations

@@ -82,6 +82,8 @@ class MainWindow(QMainWindow):
         self.setObjectName("boundscope")
         self.setWindowTitle("Boundscope")
         self.settings = settings
+        self.collector = Collector(self)
+        self.collector.begin()
         self._theme_choice: ThemeChoice = theme or settings.theme
         self._run_when_ready = False
         self._held = False

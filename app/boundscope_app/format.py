@@ -51,6 +51,11 @@ def rest(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 59.5 else duration(max(60.0, seconds))
 
 
+def at_most(seconds: float) -> str:
+    """ "at most 12 s": what a time limit leaves."""
+    return f"{'' if seconds < 1 else 'at most '}{rest(seconds)}"
+
+
 def to_go(seconds: float) -> str:
     """ "about 12 s to go"."""
     return f"{'' if seconds < 1 else 'about '}{rest(seconds)} to go"
@@ -135,7 +140,7 @@ def progress_text(progress: Progress | None, limit_left_s: float | None = None) 
     if progress.eta_s is not None and math.isfinite(progress.eta_s):
         parts.append(f"{rest(progress.eta_s)} left")
     elif limit_left_s is not None:
-        parts.append(f"at most {rest(limit_left_s)} left")
+        parts.append(f"{at_most(limit_left_s)} left")
     return " · ".join(part for part in (*parts, progress.stage) if part)
 
 

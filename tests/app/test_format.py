@@ -56,6 +56,7 @@ def test_where_nobody_knows_the_rest_the_time_limit_is_said() -> None:
     """Of an attack, a network being read, a branch and bound: they end with the limit at the latest."""
     attack = Progress(stage="looking for a counterexample", done=0, total=0)
     assert text.progress_text(attack, 61.2) == "at most 1 min 01 s left · looking for a counterexample"
+    assert text.progress_text(attack, 0.3).startswith("less than 1 s left")
     assert text.progress_text(Progress(stage="x", done=1, total=2, eta_s=3.0), 61.2) == "1/2 · 3 s left · x"
 
 

@@ -31,7 +31,7 @@ from boundscope.errors import BoundscopeError
 from boundscope.protocol import Progress
 from boundscope.records import JobRecord, Table, variability_tables
 from boundscope_app import theme as themes
-from boundscope_app.format import limit_left_s, rest, to_go
+from boundscope_app.format import at_most, limit_left_s, to_go
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT, View
 from boundscope_app.views.html import document, fill_document
@@ -163,7 +163,7 @@ class VerdictView(View):
         if progress is not None and progress.eta_s is not None:
             return to_go(progress.eta_s)
         left_s = None if self.info is None else limit_left_s(self.info, time.time())
-        return "" if left_s is None else f"at most {rest(left_s)} to go"
+        return "" if left_s is None else f"{at_most(left_s)} to go"
 
     def copy_command(self) -> None:
         """Put the command line that reproduces the run on the clipboard."""

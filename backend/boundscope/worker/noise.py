@@ -216,19 +216,22 @@ def write_tables(folder: Path, run: RunMoments, ending: str, monitor: Monitor) -
     tables = [layer_table(found), channel_table(found)]
     if run.decisions:
         tables.append(decision_table({name: each.totals() for name, each in run.decisions.items()}))
-    names = [MOMENTS]
-    for done, table in enumerate(tables):
-        monitor.emit(Progress(stage="writing tables", done=done, total=len(tables) + 1))
+    elements = sum(one.kind.size for one in found.values())
+    too_many = ending == "csv" and elements > CSV_ELEMENTS
+    rows = sum(len(table.rows) for table in tables)
+    names, done, total = [MOMENTS], 0, rows + (0 if too_many else elements)
+    for table in tables:
+        monitor.emit(Progress(stage="writing tables, in rows", done=done, total=total))
         names.append(f"{table.name}.{ending}")
         write_table(table, folder / names[-1])
-    elements = sum(one.kind.size for one in found.values())
-    if ending == "csv" and elements > CSV_ELEMENTS:
+        done += len(table.rows)
+    if too_many:
         monitor.log(
             f"the table of {elements} elements is left out: as CSV it would take too long; --format parquet writes it",
             "warning",
         )
         return tuple(names)
-    monitor.emit(Progress(stage="writing tables", done=len(tables), total=len(tables) + 1))
+    monitor.emit(Progress(stage="writing tables, in rows", done=done, total=total))
     names.append(f"variability_elements.{ending}")
     write_columns(element_columns(run.layers), folder / names[-1])
     return tuple(names)

@@ -177,10 +177,10 @@ class Domains:
         return dataclasses.replace(view, inputs=inputs, output_shapes=shapes, kept=None, root=root)
 
     def _local_magnitude(self, local: Lines, name: str) -> Tensor:
-        """Σ|terms| of lines about the reference point, per unit of coefficient, [D, *S]."""
+        """Σ|terms| of lines about the reference point, and of their derivation, per unit of coefficient, [D, *S]."""
         slope = torch.maximum(local.lower_slope.abs(), local.upper_slope.abs())
         low = local.upper_intercept if local.lower_intercept is None else local.lower_intercept
-        reach = slope * self.context.deviation(name)
+        reach = slope * (self.context.deviation(name) + 4.0 * self.context.references[name].abs())
         return reach + torch.maximum(low.abs(), local.upper_intercept.abs())
 
     def _hull(self, name: str, ends: Interval) -> Interval:

@@ -20,9 +20,9 @@ from torch import Tensor
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Rule
+from boundscope.bounds.operators.base import Rule, rule_of
 from boundscope.bounds.pulls import Pull
-from boundscope.network.graph import Node
+from boundscope.network.graph import Network, Node
 
 LEAST_WIDTH = 2.0**-16  # of a range that can be split, relative to the values in it
 
@@ -191,8 +191,9 @@ class Ranges:
         return Ranges(change(self.low), change(self.high), change(self.multipliers), change(self.thetas))
 
     def ends(self, spans: Spans) -> tuple[Tensor, Tensor]:
-        """Of every element, [R, G] float64."""
-        return torch.maximum(self.low.double(), spans.lower), torch.minimum(self.high.double(), spans.upper)
+        """Of every element, [R, G] float64. A range that is empty, since the context knows better, is a point."""
+        lower = torch.maximum(self.low.double(), spans.lower)
+        return lower, torch.maximum(torch.minimum(self.high.double(), spans.upper), lower)
 
 
 class RangedRows:
@@ -289,6 +290,14 @@ def _earlier(index: dict[str, Tensor], one: str, other: str) -> bool:
 def splittable(rule: Rule[Any]) -> bool:
     """Whether the ranges of what a node with this rule reads can be narrowed element by element."""
     return rule.relaxed and rule.by_element and not rule.slope_free
+
+
+def splits_at_points(node: Node, network: Network) -> bool:
+    """The same of a node of a network, whatever its box."""
+    rule = rule_of(node.op)
+    if rule is None:
+        return False
+    return splittable(rule.use([bool(name) and name not in network.constants for name in node.inputs]))
 
 
 def wide(lower: Tensor, upper: Tensor) -> Tensor:

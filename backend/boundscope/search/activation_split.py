@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
-from boundscope.bounds.spans import Ranges, Spans
+from boundscope.bounds.spans import Ranges, Spans, splits_at_points
 from boundscope.protocol import Counterexample
 from boundscope.search.branching import Candidates, all_candidates, children, filtered
 from boundscope.search.checkpoint import SearchState
@@ -33,6 +33,7 @@ from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 REPORT_S = 0.4
 LEAST_ROWS = 4
 KEPT_BYTES = 16  # an element and row of a search pass, with its gradient
+LINES = 4  # as many more for an element whose lines are each row's own
 ACTIVE_CASES = 8  # whose contexts are held at a time
 JUDGED = 8  # minimisers a round
 FIXED_CHUNKS = 4  # of a round that is the same for any number of ranks
@@ -132,6 +133,9 @@ class ActivationSearch:
             return settings
         tensors = engine.network.tensors.items()
         elements = sum(info.size for name, info in tensors if name not in engine.network.constants)
+        for node in engine.network.nodes:  # lines of each row's own
+            if splits_at_points(node, engine.network):
+                elements += LINES * sum(engine.network.tensors[name].size for name in node.outputs)
         free = (limit - engine.ledger.total_bytes) // 2
         rows = max(LEAST_ROWS, free // (KEPT_BYTES * max(1, elements)) // 2 * 2)
         return dataclasses.replace(settings, chunk_rows=ranks.least(min(settings.chunk_rows, rows)))

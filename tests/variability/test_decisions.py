@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -40,6 +42,8 @@ def test_flips_and_margins() -> None:
         "2 of 3 decisions flip in at least one of 4 samples (2 flips in all); "
         "the closest margin is -0.5 deviations of its own noise"
     )
+    far = dataclasses.replace(summary, least_noise_margin=8.3327e5)
+    assert "the closest margin is 833\u202f000 deviations" in far.sentence()
 
 
 def test_flips_are_as_frequent_as_the_noise_says() -> None:

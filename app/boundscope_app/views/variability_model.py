@@ -55,7 +55,7 @@ def by_distribution(info: JobInfo | None, record: JobRecord) -> Heat:
         rows.append(HeatRow(layer.layer, tuple(_cell(bits, layer) for bits in values), flag_of(layer)))
     columns = tuple(Column(name) for name in DISTRIBUTION)
     return Heat(
-        columns, tuple(rows), full_bits(info, layers), "significant bits over the elements of a layer"
+        columns, tuple(rows), full_bits(info, layers), "Significant bits over the elements of a layer"
     )
 
 
@@ -80,7 +80,7 @@ def by_samples(info: JobInfo | None, record: JobRecord) -> Heat:
         for layer in layers
     )
     return Heat(
-        tuple(columns), rows, full_bits(info, layers), "mean significant bits after so many samples of a rank"
+        tuple(columns), rows, full_bits(info, layers), "Mean significant bits after so many samples of a rank"
     )
 
 

@@ -86,12 +86,18 @@ class DecisionSummary:
             f"({self.flips} flips in all)"
         )
         if self.least_noise_margin is not None:
-            text += f"; the closest margin is {self.least_noise_margin:.3g} deviations of its own noise"
+            text += f"; the closest margin is {_digits(self.least_noise_margin)} deviations of its own noise"
         if self.undecided:
             text += f"; {self.undecided} have NaN scores in some sample"
         if self.without_baseline:
             text += f"; {self.without_baseline} have NaN scores without any perturbation, and are not judged"
         return text
+
+
+def _digits(value: float) -> str:
+    """Three digits, large numbers written out: "-0.5", "833 000"."""
+    text = f"{value:.3g}"
+    return f"{float(text):,.0f}".replace(",", "\u202f") if "e+" in text else text
 
 
 class Decisions:

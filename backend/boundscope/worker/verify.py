@@ -233,7 +233,9 @@ class _VerifyRun:
     def _load(self) -> tuple[Network, Property]:
         self._tell("reading the network")
         with self._agreed(), self._timed("load"):
-            network = self.networks.load(self.files.network, mapped=self._only_parts)
+            network = self.networks.load(
+                self.files.network, shared=self.ranks if self._only_parts else None
+            )
             self.monitor.check()
             self.missing = missing = unsupported(network)
             if self.ranks.rank == 0:
@@ -523,7 +525,7 @@ class _VerifyRun:
     def _means(self) -> str:
         """What proves clauses, in words."""
         if self.job.method is not Method.COMPLETE:
-            return f"{self.job.method} bounds"
+            return f"{self.job.method.label} bounds"
         searched = self.complete is not None and self.complete.summary is not None
         return "branch and bound" if searched else "bounds, before any split"
 

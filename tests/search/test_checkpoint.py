@@ -161,12 +161,17 @@ def test_the_checkpoint_of_another_job_is_refused_with_what_differs(tmp_path):
         theirs.load()
 
 
-def test_a_newer_format_is_refused(tmp_path, monkeypatch):
+@pytest.mark.parametrize(("step", "said"), [(1, "newer .*; update this one"), (-1, "older .*; use that one")])
+def test_another_format_is_refused(tmp_path, monkeypatch, step, said):
+    """An older one lacks what the search has come to need."""
+    version = checkpoint_module.VERSION
     with Checkpoint(tmp_path / "c", JOB) as mine:
-        monkeypatch.setattr(checkpoint_module, "VERSION", 2)
+        monkeypatch.setattr(checkpoint_module, "VERSION", version + step)
         mine.save(SearchState())
         monkeypatch.undo()
-        with pytest.raises(CheckpointError, match=r"newer Boundscope \(format 2; this one has 1\); update"):
+        with pytest.raises(CheckpointError, match=rf"format {version + step}; this one has {version}\)"):
+            mine.load()
+        with pytest.raises(CheckpointError, match=said):
             mine.load()
 
 

@@ -99,15 +99,18 @@ class OpenModel:
 
 
 @contextmanager
-def open_model(path: str | os.PathLike[str], *, mapped: bool = False) -> Iterator[OpenModel]:
+def open_model(
+    path: str | os.PathLike[str], *, mapped: bool = False, unpacked: BinaryIO | None = None
+) -> Iterator[OpenModel]:
     """Read a network but for the data of its large tensors, which can be read, or mapped, as long as it is open.
+    `unpacked`: of a gzip file, what `unpack` gave; it stays the caller's.
 
     Raises:
         NetworkError: as `read_model`.
     """
     path = Path(path)
     with ExitStack() as stack:
-        source = _content(path, stack, mapped)
+        source = _content(path, stack, mapped, unpacked)
         skeleton = None if source is None or source.size < LARGE_BYTES else read_skeleton(source)
         if skeleton is None or source is None or skeleton[0].functions:
             yield OpenModel(read_model(path), {})
@@ -130,8 +133,10 @@ def open_model(path: str | os.PathLike[str], *, mapped: bool = False) -> Iterato
         yield OpenModel(model, places, watched if places else ())
 
 
-def _content(path: Path, stack: ExitStack, mapped: bool) -> DataFile | None:
+def _content(path: Path, stack: ExitStack, mapped: bool, unpacked: BinaryIO | None) -> DataFile | None:
     """A network's file, or what was unpacked of it; None where `read_bytes` is to say what is wrong, or it is small."""
+    if unpacked is not None:
+        return DataFile(path, unpacked, mapped, own=True)
     try:
         file = stack.enter_context(path.open("rb"))
         packed = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
@@ -139,12 +144,33 @@ def _content(path: Path, stack: ExitStack, mapped: bool) -> DataFile | None:
         return None
     if not packed:
         return None if path.suffix == ".gz" else DataFile(path, file, mapped)
-    unpacked = _unpacked(path, file)
-    return None if unpacked is None else DataFile(path, stack.enter_context(unpacked), mapped, own=True)
+    found = _unpacked(path, file)
+    return None if found is None else DataFile(path, stack.enter_context(found), mapped, own=True)
+
+
+def is_packed(path: str | os.PathLike[str]) -> bool:
+    """Whether a file begins as gzip data do; of one that cannot be read, False."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    except OSError:
+        return False
+
+
+def unpack(path: str | os.PathLike[str]) -> BinaryIO | None:
+    """The content of a large gzip file as a temporary file without a name; None of a small one.
+
+    Raises:
+        NetworkError: it is damaged, or there is no room for it.
+    """
+    try:
+        with open(path, "rb") as file:
+            return _unpacked(Path(path), file)
+    except OSError as error:
+        raise NetworkError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def _unpacked(path: Path, file: BinaryIO) -> BinaryIO | None:
-    """The content of a gzip file as a temporary file without a name, where it is large."""
     file.seek(0)
     start = b""
     with gzip.open(file) as content:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -29,11 +29,15 @@ EVALUATION_ERRORS = (RuntimeError, ValueError, LookupError, TypeError, MemoryErr
 
 
 def load(
-    path: str | os.PathLike[str], told: Callable[[int, int], None] | None = None, *, mapped: bool = False
+    path: str | os.PathLike[str],
+    told: Callable[[int, int], None] | None = None,
+    *,
+    mapped: bool = False,
+    unpacked: BinaryIO | None = None,
 ) -> Network:
     """Read an ONNX file. See `boundscope.network.load_network`."""
     try:
-        with open_model(path, mapped=mapped) as opened:
+        with open_model(path, mapped=mapped, unpacked=unpacked) as opened:
             source = SourceGraph.from_model(opened.model, Path(path), opened.places)
             network = _Builder(source, told, opened.files).build()
         release(network.constants)

@@ -56,16 +56,14 @@ def _mark(state: os.stat_result) -> tuple[int, int, int, int]:
 
 
 class MappedFile:
-    """A file's content as memory that nobody writes to."""
+    """A file's content as memory that cannot be written to."""
 
     def __init__(self, file: BinaryIO) -> None:
         """
         Raises:
             OSError: it cannot be mapped.
         """
-        # Private, so that numpy and torch take it for writable memory; a page that was written would be a copy.
-        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
-        self._memory = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        self._memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
     def array(self, dtype: np.dtype[Any], shape: tuple[int, ...], offset: int) -> Array:
         """Values stored one after another from `offset` on. They may begin at any byte (numpy's flag ALIGNED)."""
@@ -132,9 +130,12 @@ def take_columns(array: Array, columns: Array) -> Array:
 def as_tensor(array: Array) -> torch.Tensor:
     """An array that nobody writes to as a tensor: on the same memory where torch can use it, which asks for values in
     their order at addresses that are multiples of their size."""
+    usable = np.require(array, requirements=["C", "A"])
+    if usable.flags.writeable:
+        return torch.from_numpy(usable)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.require(array, requirements=["C", "A"]))
+        return torch.from_numpy(usable)
 
 
 def release(constants: Mapping[str, Array]) -> None:

@@ -64,12 +64,10 @@ class DataFile:
         self.size = os.fstat(self.file.fileno()).st_size
 
     def read(self, start: int, stop: int) -> bytes:
-        data = os.pread(self.file.fileno(), stop - start, start)
-        while len(data) < stop - start:
-            more = os.pread(self.file.fileno(), stop - start - len(data), start + len(data))
-            if not more:
-                raise _NotUnderstoodError
-            data += more
+        self.file.seek(start)
+        data = self.file.read(stop - start)
+        if len(data) < stop - start:
+            raise _NotUnderstoodError
         return data
 
     def array(self, place: Place) -> Array:
@@ -81,17 +79,14 @@ class DataFile:
             if self.mapped:
                 self._map = self._map or MappedFile(self.file)
                 return self._map.array(place.dtype, place.shape, place.offset)
-            found = np.empty(place.shape, place.dtype)
-            memory = memoryview(found.reshape(-1).view(np.uint8))  # type: ignore[arg-type]
-            done = 0
-            while done < len(memory):
-                count = os.preadv(self.file.fileno(), [memory[done:]], place.offset + done)
-                if not count:
-                    raise NetworkError(f"{self.path}: became shorter while it was read; run again")
-                done += count
+            count = math.prod(place.shape)
+            self.file.seek(place.offset)
+            found: Array = np.fromfile(self.file, place.dtype, count)
         except OSError as error:
             raise NetworkError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        return found
+        if found.size < count:
+            raise NetworkError(f"{self.path}: became shorter while it was read; run again")
+        return found.reshape(place.shape)
 
 
 @dataclass(frozen=True)

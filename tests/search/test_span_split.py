@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import itertools
+import os
+import subprocess
+import sys
 from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from boundscope.errors import CancelledError
 from boundscope.properties.types import Clause, LinearConstraint
 from boundscope.protocol import Arithmetic
 from boundscope.search.activation_split import ActivationSearch, split_activations
+from boundscope.search.checkpoint import SearchState
 from boundscope.search.task import SearchOutcome
 from support.searches import Search as TaskSearch
 from support.searches import case
@@ -80,3 +85,41 @@ def test_what_is_below_every_sample_is_proven_and_what_is_not_is_never(
     assert proven_by(thin, 60) == frozenset()  # a sample violates it
     for standing in thin.standings:
         assert all(lower <= 1e-9 for lower in standing.lower.values())
+
+
+def test_a_search_goes_on_from_its_state(tmp_path: Path) -> None:
+    """Stopped after a few rounds and begun again with what it left, it ends with the same count of domains."""
+    network = smooth(tmp_path / "n.onnx", "Both", [2, 6, 5, 1], seed=4, scale=1.2)
+    clause = below(least_of(network, finer=1) - 0.15)
+    whole = Search(network, [case(LOW, HIGH, clause)], judged=False, batch=2)
+    assert whole.run().proven == {(0, 0)}
+    first = Search(network, [case(LOW, HIGH, clause)], judged=False, batch=2)
+    kept: list[SearchState] = []
+
+    def between(search: ActivationSearch) -> None:
+        kept.append(search.state())
+        if len(kept) == 2:
+            raise CancelledError("stopped")
+
+    with pytest.raises(CancelledError):
+        split_activations(first.task, between=between)
+    second = Search(network, [case(LOW, HIGH, clause)], judged=False, batch=2)
+    assert split_activations(second.task, kept[-1]).proven == {(0, 0)}
+    assert second.standings[-1].done == whole.standings[-1].done > 3
+
+
+def test_two_ranks_bound_the_same_domains(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    script = Path(__file__).with_name("test_activation_split.py")
+    found = {}
+    for size in (1, 2):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        smooth(folder / "n.onnx", "Both", [5, 12, 12, 1], seed=3)
+        workers = [
+            subprocess.Popen([sys.executable, script, str(rank), str(size), str(folder)], env=environment)
+            for rank in range(size)
+        ]
+        assert [worker.wait(120) for worker in workers] == [0] * size
+        found[size] = [(folder / f"found{rank}").read_text() for rank in range(size)]
+    assert found[2] == found[1] * 2

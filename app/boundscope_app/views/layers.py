@@ -28,7 +28,7 @@ from boundscope_app.views.row_table import SIDE_PX, RowTable
 from boundscope_app.views.text import many
 
 GROWN = 1.25
-MOST_ROWS = 200  # of a picture; more of them take long to set and are too high to read
+MOST_ROWS = 150  # of a picture; more of them take long to set and are too high to read
 
 
 class LayerTable(RowTable):
@@ -156,12 +156,13 @@ class LayersView(View):
         shown, total = self.proxy.rowCount(), self.model.rowCount()
         self.count.setText(many(total, "layer") if shown == total else f"{shown} of {many(total, 'layer')}")
 
-    def shown_layers(self) -> list[LayerRow]:
-        """The rows as filtered and sorted."""
+    def shown_layers(self, most: int | None = None) -> list[LayerRow]:
+        """The rows as filtered and sorted, all or the first so many."""
         if self.record is not None:
             self.take(self.record)
         rows = (
-            self.proxy.mapToSource(self.proxy.index(row, 0)).row() for row in range(self.proxy.rowCount())
+            self.proxy.mapToSource(self.proxy.index(row, 0)).row()
+            for row in range(self.proxy.rowCount())[:most]
         )
         return [self.model.layer(row) for row in rows]
 
@@ -193,17 +194,17 @@ class LayersView(View):
 
     def page(self, width: int, height: int | None, theme: Theme, scale: float) -> Page:
         h = Html(theme)
-        layers = self.shown_layers()
-        shown = layers[:MOST_ROWS]
+        shown = self.shown_layers(MOST_ROWS)
         columns = without_case(full_columns(shown), shown)
         rows = [[shown_text(column, layer_values(layer)[column]) for column in columns] for layer in shown]
-        proven = any(layer.bounds is not None for layer in layers)
+        proven = any(layer.bounds is not None for layer in shown)
         title = "Bounds of every layer" if proven else "Rounding and noise of every layer"
         text = h.heading(title) + h.paragraph(self.caption, muted=True)
         words = frozenset(place for place, column in enumerate(columns) if column in WORDS)
         text += h.grid([COLUMNS[column] for column in columns], rows, words, wide=True)
-        if len(layers) > MOST_ROWS:
+        total = self.proxy.rowCount()
+        if total > MOST_ROWS:
             text += h.paragraph(
-                f"The first {MOST_ROWS} of {len(layers)} layers; the CSV holds them all.", muted=True
+                f"The first {MOST_ROWS} of {total} layers; the CSV holds them all.", muted=True
             )
         return document_page(document(text, theme), width, height or round(width * ASPECT), theme.base)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import ClassVar
 
 from PySide6.QtCore import Qt
@@ -11,6 +12,7 @@ from boundscope import comparison
 from boundscope.comparison import LETTERS, Run
 from boundscope.protocol import JobInfo
 from boundscope.records import JobRecord
+from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import View
 
@@ -92,3 +94,27 @@ class CompareView(View):
         if self.notes.text() != text:
             self.notes.setText(text)
         self.notes.setVisible(bool(text))
+
+
+class CompareLayersView(CompareView):
+    """A view of several runs in which a layer is picked, for all views."""
+
+    def __init__(self, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.selection = LayerSelection(self)
+        self.selection.changed.connect(self._show_selected)
+
+    def set_selection(self, selection: LayerSelection) -> None:
+        self.selection.changed.disconnect(self._show_selected)
+        self.selection = selection
+        selection.changed.connect(self._show_selected)
+
+    @abstractmethod
+    def _show_selected(self, *_: object) -> None:
+        """Mark the layer that is picked."""
+
+    def _redraw(self) -> None:
+        """Draw again because a choice of the view changed."""
+        self.mark_dirty()
+        if self.isVisible():
+            self.refresh()

@@ -9,11 +9,10 @@ from PySide6.QtWidgets import QCheckBox, QLabel, QSplitter, QTabWidget, QVBoxLay
 from boundscope import comparison
 from boundscope.records import JobRecord, Table
 from boundscope_app import theme as themes
-from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT
 from boundscope_app.views.clause_list import line_swatch
-from boundscope_app.views.compare import CompareView
+from boundscope_app.views.compare import CompareLayersView
 from boundscope_app.views.compare_table import Grid, GridTable
 from boundscope_app.views.compare_text import decisions_grid, facts_grid, noise_grid, widths_grid
 from boundscope_app.views.html import Html, document
@@ -23,7 +22,7 @@ LAYERS_SHARE = 0.45  # of the height, at most
 PARTS = ("Widths of layers", "Significant digits", "Decisions")
 
 
-class CompareFactsView(CompareView):
+class CompareFactsView(CompareLayersView):
     """A table with one column a run, above tables of layers; options that differ are marked."""
 
     view_id = "compare"
@@ -61,17 +60,10 @@ class CompareFactsView(CompareView):
         layout.setSpacing(0)
         layout.addWidget(self.notes)
         layout.addWidget(self.splitter, 1)
-        self.selection = LayerSelection(self)
-        self.selection.changed.connect(self._show_selected)
         self.set_content(content)
 
     def has_data(self, record: JobRecord) -> bool:
         return bool(self.runs)
-
-    def _redraw(self) -> None:
-        self.mark_dirty()
-        if self.isVisible():
-            self.refresh()
 
     def draw(self) -> None:
         theme = themes.current()
@@ -114,11 +106,6 @@ class CompareFactsView(CompareView):
         )
 
     # ------------------------------------------------------------ the picked layer
-
-    def set_selection(self, selection: LayerSelection) -> None:
-        self.selection.changed.disconnect(self._show_selected)
-        self.selection = selection
-        selection.changed.connect(self._show_selected)
 
     def _row_chosen(self, table: GridTable) -> None:
         row = table.source_row()

@@ -17,10 +17,9 @@ from boundscope_app.plots.heat import Column, Heat, HeatCell, HeatRow
 from boundscope_app.plots.heatmap import HeatmapDrawing, Place
 from boundscope_app.plots.heatmap_widget import HeatmapWidget
 from boundscope_app.plots.style import live_style, paper_style
-from boundscope_app.selection import LayerSelection
 from boundscope_app.theme import Theme
 from boundscope_app.views.base import ASPECT
-from boundscope_app.views.compare import CompareView
+from boundscope_app.views.compare import CompareLayersView
 from boundscope_app.views.compare_text import noise_grid, signed
 from boundscope_app.views.html import Html, document
 from boundscope_app.views.page import Page
@@ -76,7 +75,7 @@ def _difference(left: HeatCell, right: HeatCell) -> HeatCell:
     return HeatCell(mark=marks, wrong=left.wrong or right.wrong)
 
 
-class CompareNoiseView(CompareView):
+class CompareNoiseView(CompareLayersView):
     """A and B, chosen among the runs that measure: SR beside UD, or one precision beside another."""
 
     view_id = "compare_variability"
@@ -127,8 +126,6 @@ class CompareNoiseView(CompareView):
         layout.addWidget(self.notes)
         layout.addWidget(self.splitter, 1)
         layout.addWidget(self.reading)
-        self.selection = LayerSelection(self)
-        self.selection.changed.connect(self._show_selected)
         self.set_content(content)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -164,11 +161,6 @@ class CompareNoiseView(CompareView):
     def theme_changed(self) -> None:
         for each in (self.pair, self.difference):
             each.set_style(live_style(themes.current()))
-
-    def _redraw(self) -> None:
-        self.mark_dirty()
-        if self.isVisible():
-            self.refresh()
 
     def _offer(self) -> None:
         """Offer the runs that have measured something; those chosen stay chosen."""
@@ -229,11 +221,6 @@ class CompareNoiseView(CompareView):
         )
 
     # ------------------------------------------------------------ layers
-
-    def set_selection(self, selection: LayerSelection) -> None:
-        self.selection.changed.disconnect(self._show_selected)
-        self.selection = selection
-        selection.changed.connect(self._show_selected)
 
     def _pick(self, row: int) -> None:
         if 0 <= row < len(self.pair.heat.rows):

@@ -47,9 +47,11 @@ class Drawing:
             picture = QPicture()
             painter = QPainter(picture)
             painter.setRenderHints(HINTS)
-            for _ in page.paint_steps(painter):
-                yield
-            painter.end()
+            try:
+                for _ in page.paint_steps(painter):
+                    yield
+            finally:  # also where the steps are left: nothing may go while it is painted on
+                painter.end()
             self._made = page, picture
             yield
         return self._made

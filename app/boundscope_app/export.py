@@ -199,6 +199,7 @@ class Exporter(QObject):
     def abandon(self) -> None:
         """End for good, with the file under way written: the window closes. Nothing is told any more."""
         self._next.stop()
+        self._leave_steps()
         self._written.disconnect(self._piece_written)
         self._writer.shutdown(wait=True, cancel_futures=True)
 
@@ -225,7 +226,7 @@ class Exporter(QObject):
 
     def _begin_next(self) -> None:
         self._now = None if self._cancelled else next(self._left, None)
-        self._steps = None
+        self._leave_steps()
         if self._now is None:
             self._end()
             return
@@ -234,6 +235,11 @@ class Exporter(QObject):
         self.progressed.emit(ExportProgress(self._now.path.name, self._done, self._total, eta_s))
         self._steps = self._now.prepare()
         self._next.start()
+
+    def _leave_steps(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+            self._steps = None
 
     def _take_step(self, steps: Steps[Write]) -> None:
         try:

@@ -1,8 +1,10 @@
-"""What is drawn in steps is what is drawn at once, but for the rounding of smoothed edges: in pictures of any shape and scale."""
+"""What is drawn in steps is what is drawn at once, at any shape and scale, but for the rounding of smoothed edges."""
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +96,23 @@ def test_a_page_is_laid_out_and_recorded_once_for_all_its_files(qtbot: QtBot, tm
     done(drawing.svg(tmp_path / "it.svg"))
     done(drawing.image(0.5))
     assert len(made) == 1
+
+
+@pytest.mark.parametrize("kind", [GraphView, MemoryView], ids=lambda kind: kind.view_id)
+def test_a_drawing_can_be_left_at_any_step(qtbot: QtBot, qtlog: Any, kind: type[View]) -> None:
+    """As when an export is cancelled: Qt has nothing to complain of, and the next file finds all it needs."""
+    view, count = shown(qtbot, kind), 0
+    while True:
+        drawing = Drawing(lambda: page_of(view), "")
+        steps = drawing.image(1.0)
+        left = sum(1 for _ in itertools.islice(steps, count))
+        steps.close()
+        assert done(drawing.image(1.0)).width() == WIDTH_PX
+        if left < count:
+            break
+        count += 1
+    assert count > 3
+    assert [record.message for record in qtlog.records] == []
 
 
 def test_too_large_a_picture_is_refused_in_words(qtbot: QtBot) -> None:

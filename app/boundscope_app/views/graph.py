@@ -337,15 +337,17 @@ class GraphView(View):
             painter.save()
             painter.translate(MARGIN, MARGIN)
             head.drawContents(painter)
+            painter.restore()
             for left, first, last in columns.parts:
                 yield
                 painter.save()
-                painter.translate(left, top - MARGIN)
+                painter.translate(MARGIN + left, top)
                 painter.scale(columns.scale, columns.scale)
                 painter.translate(0, -first * ROW)
                 drawing.draw_rows(painter, first, last, columns.scale)
                 painter.restore()
-            painter.translate(0, bar_top - MARGIN)
+            painter.save()
+            painter.translate(MARGIN, bar_top)
             bar.draw(painter)
             painter.restore()
 

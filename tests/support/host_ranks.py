@@ -9,9 +9,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from boundscope.bounds import MemoryLedger
+from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.network import load_network
+from boundscope.properties.types import Box
+from boundscope.protocol import Method, Sharding
 from boundscope.sharding.host import HostMemory
 from boundscope.sharding.matrices import LentMatrix
+from boundscope.sharding.place import place
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import RowShardedWeights
 
@@ -56,6 +60,22 @@ def parts(ranks: RankGroup) -> tuple[list[Tensor], list[Tensor], Tensor, bool, i
         few = LentMatrix(stored, columns=torch.arange(0, 600, 2)).T.taken(torch.tensor([ranks.rank, 299]))
         held = ledger.peaks(ranks.rank).by_category["weights"]
         return found, [few], lent["filter"].clone(), weights.collective, held
+
+
+def bounds_alone(ranks: RankGroup, path: str) -> list[tuple[Tensor, Tensor]]:
+    """The bounds of a network by rank 0 alone, in several chunks of rows, while the others wait; then by all ranks."""
+    network = load_network(path)
+    ledger = MemoryLedger()
+    placed = place(network, Sharding.ROWS, ledger, torch.device("cpu"), ranks)
+    engine = BoundEngine(placed.network, placed.weights, ledger, ranks=placed.ranks)
+    ends = [np.full(network.input_count, end) for end in (-0.05, 0.05)]
+    box = Box(("-0.05",) * len(ends[0]), ("0.05",) * len(ends[0]), *ends)
+    every = [engine.alone()] if ranks.rank == 0 else []
+    contexts = [one.context(box, Method.CROWN) for one in every]
+    ranks.barrier()
+    contexts.append(engine.context(box, Method.CROWN))
+    name = network.outputs[0].name
+    return [(one.intervals[name].lower, one.intervals[name].upper) for one in contexts]
 
 
 def opened_files(ranks: RankGroup) -> tuple[int, int]:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.host_ranks import indices, matrix, opened_files, parts, too_little, without_memory
+from support.host_ranks import bounds_alone, indices, matrix, opened_files, parts, too_little, without_memory
+from support.models import mlp
 from support.ranks import on_ranks
 
 
@@ -24,6 +25,14 @@ def test_every_rank_reads_any_part_as_it_was(tmp_path: Path, size: int) -> None:
         assert torch.equal(few, whole[:, ::2].T[torch.tensor([rank, 299])])
         assert torch.equal(constant, torch.arange(5000.0, dtype=torch.float64).reshape(5, 10, 100))
         assert held < whole.numel() * 4 / size + 5000 * 8 / size + 8192
+
+
+def test_one_rank_bounds_what_it_likes_while_the_others_wait(tmp_path: Path) -> None:
+    network = mlp(tmp_path / "n.onnx", [40, 700, 600, 4], seed=3)
+    (alone, together), (other,) = on_ranks(2, tmp_path / "r", bounds_alone, str(network))
+    for one in (together, other):
+        assert torch.equal(one[0], alone[0])
+        assert torch.equal(one[1], alone[1])
 
 
 def test_nothing_stays_open_after_it(tmp_path: Path) -> None:

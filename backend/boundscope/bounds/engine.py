@@ -405,12 +405,14 @@ class BoundEngine:
         rows = self.ranks.part_of(size)
         starts = range(0, count, size)
         next_agreement, last_agreement, start_s = 0, -1, self.monitor.now_s
+        # One rank of several, which bounds something alone, may not ask the others.
+        keeps = len(starts) > 1 and self.ranks.size > 1
         for number, first in enumerate(starts):
             chunk = Chunk(first, min(first + size, count))
             mine = self._part_of(chunk, rows)
             error: BoundscopeError | None = None
             self.monitor.emit(Progress(stage=stage, done=first, total=count))
-            self.weights.watch_parts(number == 0 and len(starts) > 1)
+            self.weights.watch_parts(number == 0 and keeps)
             try:
                 self.monitor.check()
                 lower = self._within_memory(partial(bound, mine, rows))
@@ -426,7 +428,7 @@ class BoundEngine:
                 chunks = (number - last_agreement) * AGREE_S / max(now_s - start_s, 1e-6)
                 next_agreement = number + self.ranks.least(max(1, int(min(chunks, len(starts)))), error)
                 last_agreement, start_s = number, now_s
-            if number == 0 and len(starts) > 1:
+            if number == 0 and keeps:
                 self._in_step(self.weights.keep_parts)
         self.monitor.emit(Progress(stage=stage, done=count, total=count))
         return self.ranks.sum_parts(bounds)

@@ -96,10 +96,11 @@ class HostMemory:
         """
         start_s = time.perf_counter()
         found = torch.empty(shape, dtype=dtype)
-        memory: NDArray[np.uint8] = found.view(-1).view(torch.uint8).numpy()
-        done = 0
-        while done < len(memory):
-            count = os.preadv(self._descriptor, [memory[done:].data], offset + done)
+        memory = found.numpy()
+        done = os.preadv(self._descriptor, [memory.data], offset) if memory.size else 0
+        while done < memory.nbytes:
+            rest = memory.reshape(-1).view(np.uint8)[done:]
+            count = os.preadv(self._descriptor, [rest.data], offset + done)
             if count <= 0:
                 raise BoundError("memory that ranks share has become shorter")
             done += count
@@ -179,11 +180,14 @@ class HostMatrix:
             own = memory.own(place, (self.own_rows.stop - self.own_rows.start, width), dtype)
             self._own.append(ledger.hold(own, "weights"))
 
-    def write(self, band: slice, values: NDArray[Any]) -> None:
-        """Some of this rank's own rows, counted from its first one: [k, n]."""
+    def write(self, band: slice, values: NDArray[Any], columns: slice | None = None) -> None:
+        """Some of this rank's own rows, counted from its first one: [k, n], or only those columns, of one block."""
         for block, own in enumerate(self._own):
             first = block * BLOCK_COLUMNS
-            own.numpy()[band] = values[:, first : first + own.shape[1]]
+            if columns is None:
+                own.numpy()[band] = values[:, first : first + own.shape[1]]
+            elif columns.start == first:
+                own.numpy()[band] = values
 
     def _block(self, block: int) -> tuple[int, int]:
         """Where a block of columns begins, in bytes, and its width."""
@@ -194,13 +198,19 @@ class HostMatrix:
     def gather(self, wanted: Sequence[tuple[Index, Index]]) -> Iterator[Tensor]:
         """The parts [k, l] at some rows and columns, each contiguous, one after another."""
         for rows, columns in wanted:
-            chosen = self._columns(columns)
-            pieces = [self._piece(block, rows, inside) for block, inside in chosen.blocks]
-            whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
-            del pieces
-            if chosen.order is not None:
-                whole = whole.index_select(1, chosen.order)
-            yield self._ledger.hold(whole.contiguous(), "gathered")
+            yield self._ledger.hold(self._part(rows, columns), "gathered")
+
+    def _part(self, rows: Index, columns: Index) -> Tensor:
+        if isinstance(rows, slice) and isinstance(columns, slice):
+            block, first = divmod(columns.start, BLOCK_COLUMNS)
+            if not first and columns.stop == min(columns.start + BLOCK_COLUMNS, self.shape[1]):
+                return self._rows(block, rows.start, rows.stop)
+        chosen = self._columns(columns)
+        pieces = [self._piece(block, rows, inside) for block, inside in chosen.blocks]
+        whole = pieces[0] if len(pieces) == 1 else torch.cat(pieces, dim=1)
+        if chosen.order is not None:
+            whole = whole.index_select(1, chosen.order)
+        return whole.contiguous()
 
     def _piece(self, block: int, rows: Index, inside: Index) -> Tensor:
         """[k, l] of one block."""

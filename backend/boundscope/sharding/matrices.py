@@ -236,10 +236,13 @@ class LentMatrix:
         plain = replace(self, transposed=False)
         ranks = self.stored.ranks
         copy = HostMatrix(plain.shape, self.dtype, memory, 0, ranks, ledger)
-        first, stop, every = copy.own_rows.start, copy.own_rows.stop, slice(0, plain.shape[1])
+        first, stop = copy.own_rows.start, copy.own_rows.stop
         bands = [slice(one, min(one + TILE_ROWS, stop)) for one in range(first, stop, TILE_ROWS)]
-        for band, part in zip(bands, plain.tiles([(band, every) for band in bands]), strict=True):
-            copy.write(slice(band.start - first, band.stop - first), part.numpy())
+        width = plain.shape[1]
+        blocks = [slice(one, min(one + TILE_COLUMNS, width)) for one in range(0, width, TILE_COLUMNS)]
+        cuts = [(band, block) for block in blocks for band in bands]
+        for (band, block), part in zip(cuts, plain.tiles(cuts), strict=True):
+            copy.write(slice(band.start - first, band.stop - first), part.numpy(), block)
         return LentMatrix(copy, transposed=self.transposed)
 
     def taken(self, elements: Tensor) -> Tensor:

@@ -177,15 +177,17 @@ def _ranked(rank: int, size: int, folder: Path) -> None:
     """One rank of several, in its own process."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=size)
-    found = _outcome_of(folder / "n.onnx", RankGroup.of_process_group())
+    found, held_bytes = _outcome_of(folder / "n.onnx", RankGroup.of_process_group())
     (folder / f"found{rank}").write_text(found)
+    (folder / f"held{rank}").write_text(str(held_bytes))
     dist.barrier()
     dist.destroy_process_group()
 
 
-def _outcome_of(network: Path, ranks: RankGroup) -> str:
-    """How a search stands after some rounds, to the last bit; its judge says that it found something then."""
-    judged = 0
+def _outcome_of(network: Path, ranks: RankGroup) -> tuple[str, int]:
+    """How a search stands after some rounds, to the last bit; its judge says that it found something then. And the most
+    bytes of slopes and multipliers that waited on this rank."""
+    judged, held_bytes = 0, 0
 
     def judge(number: int, points: NDArray[np.float64]) -> Counterexample | None:
         nonlocal judged
@@ -194,17 +196,23 @@ def _outcome_of(network: Path, ranks: RankGroup) -> str:
 
     box = [-1.0] * 5, [1.0] * 5
     search = Search(network, [case(*box, below(-1.0))], ranks=ranks, batch=80)
-    outcome = split_activations(dataclasses.replace(search.task, judge=judge))
+
+    def between(_: ActivationSearch) -> None:
+        nonlocal held_bytes
+        held_bytes = max(held_bytes, search.engine.ledger.sample(0.0).by_category["slopes"])
+
+    outcome = split_activations(dataclasses.replace(search.task, judge=judge), between=between)
     last = search.standings[-1]
-    return repr((outcome.lower, outcome.counterexample is None, last.done, last.open, last.depth))
+    return repr((outcome.lower, outcome.counterexample is None, last.done, last.open, last.depth)), held_bytes
 
 
 def test_two_ranks_bound_the_same_domains(tmp_path: Path) -> None:
+    """Each holds about half of what one rank holds of them."""
     network = mlp(tmp_path / "n.onnx", [5, 40, 40, 1], seed=3)
     torch_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        alone = _outcome_of(network, RankGroup())
+        alone, alone_bytes = _outcome_of(network, RankGroup())
     finally:
         torch.set_num_threads(torch_threads)
     assert "{(0, 0): -" in alone
@@ -213,8 +221,10 @@ def test_two_ranks_bound_the_same_domains(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, __file__, str(rank), "2", str(tmp_path)], env=environment)
         for rank in range(2)
     ]
-    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert [worker.wait(200) for worker in workers] == [0, 0]
     assert [(tmp_path / f"found{rank}").read_text() for rank in range(2)] == [alone, alone]
+    held = [int((tmp_path / f"held{rank}").read_text()) for rank in range(2)]
+    assert 0 < max(held) < 0.75 * alone_bytes, (held, alone_bytes)
 
 
 if __name__ == "__main__":

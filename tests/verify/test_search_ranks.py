@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from boundscope import capabilities
 from boundscope.daemon.jobspec import KINDS, Kind
-from boundscope.errors import RankFailedError
+from boundscope.errors import RankFailedError, UsageError
 from boundscope.protocol import (
     Branching,
     Event,
@@ -132,6 +133,12 @@ def test_ranks_bound_the_same_parts(tmp_path: Path) -> None:
     for ranks, kinds in ((2, NEAR), (3, FAR)):
         together = searched(replace(described, ranks=ranks, sharding=Sharding.ROWS), network, prop, kinds)
         assert same_work(together, alone), (together.search, alone.search)
+
+
+def test_synchronous_rounds_go_with_the_method_that_splits(network: Path) -> None:
+    described = replace(job(network, network, 2), method=Method.CROWN, branching=Branching.AUTO)
+    with pytest.raises(UsageError, match="--force-synchronous goes with --method complete"):
+        capabilities.check(described)
 
 
 # ---------------------------------------------------------------- going on

@@ -256,12 +256,12 @@ class GemmRule(Rule[Gemm]):
                 rows.index if isinstance(rows, Elements) else None,
                 None if wanted is None else wanted.index,
             )
-            if isinstance(weight, LentMatrix) and view.kept is not None:
+            if isinstance(weight, LentMatrix) and view.kept is not None and not uncut:
                 return weight.kept(view.kept, key)
             return weight
 
-        key = ("between", rows, wanted)
-        return cut() if rows is None and wanted is None else kept(view, key, cut)
+        key, uncut = ("between", rows, wanted), rows is None and wanted is None
+        return cut() if uncut else kept(view, key, cut)
 
     def _carried(self, view: NodeView[Gemm], block: Block, wanted: Elements | None) -> Tensor:
         """Rows [R, k] at the output as rows at the wanted input elements."""

@@ -99,13 +99,14 @@ def _ends(search: BetaSearch, ranged: RangedRows, name: str, count: int) -> Inte
 
 def span_scores(search: BetaSearch, block: RowBlock, proven: Proven, points: Points) -> tuple[Tensor, Tensor]:
     """What rows lose at each element, [R, G] float32: where the bound is reached, and twice the mean over the element's
-    range (what a rectifier's upper line loses at its kink is twice its mean, too). −1 where a range is too narrow."""
+    range (what a rectifier's upper line loses at its kink is twice its mean, too). −1 where a range is too narrow, or
+    nothing is lost on it for all that read it."""
     spans, ranged = search.spans, search.ranged(block)
     assert spans is not None
     assert ranged is not None
     assert block.ranges is not None
     count = len(block)
-    here: dict[str, dict[str, Tensor]] = {"point": {}, "mean": {}}
+    here: dict[str, dict[str, Tensor]] = {"point": {}, "mean": {}, "wanted": {}}
     at_point = _at_points(search, ranged, points, count)
     for reader in _readers(search, ranged, proven):
         names = [name for name in dict.fromkeys(reader.node.inputs) if name in search.context.intervals]
@@ -117,11 +118,17 @@ def span_scores(search: BetaSearch, block: RowBlock, proven: Proven, points: Poi
         mean = torch.stack([one for one in means if one is not None]).mean(0) * 2.0
         for name in names:
             shape = search.context.intervals[name].lower.shape
-            for kind, each in (("point", lost), ("mean", mean)):
-                found = sum_to(each, (count, *shape)).reshape(count, -1)
-                here[kind][name] = here[kind][name] + found if name in here[kind] else found
-    splits = wide(*block.ranges.ends(spans))
-    return tuple(torch.where(splits, _gathered(spans, here[kind], count), -1.0) for kind in here)  # type: ignore[return-value]
+            wanted = reader.rule.wanted(reader.node.op, reader.node.inputs.index(name), ends[name]).double()
+            for kind, found in (
+                ("point", sum_to(lost, (count, *shape))),
+                ("mean", sum_to(mean, (count, *shape))),
+                ("wanted", wanted),
+            ):
+                flat = found.reshape(count, -1)
+                here[kind][name] = here[kind][name] + flat if name in here[kind] else flat
+    point, mean, wanted = (_gathered(spans, here[kind], count) for kind in ("point", "mean", "wanted"))
+    splits = wide(*block.ranges.ends(spans)) & (wanted > 0)
+    return torch.where(splits, point, -1.0), torch.where(splits, mean, -1.0)
 
 
 def _gathered(spans: Spans, dense: dict[str, Tensor], count: int) -> Tensor:
@@ -246,9 +253,7 @@ def _areas(
     flat = Interval(starts.flatten(), stops.flatten())
     with context.view(node) as view:
         others = [value for value in view.constants if value is not None]
-        if view.perturbed != (0,) and len(view.perturbed) > 1:
-            return None
-        if any(value.numel() > 1 for value in others):
+        if len(view.perturbed) > 1 or any(value.numel() != 1 for value in others):
             return None
         some = _of_elements(view, flat)
         relaxation = rule.relax(some)

@@ -1,9 +1,10 @@
 """Pictures of the real window with real runs, to be looked at: every view, light and dark, at scale 1 and 2.
 
-    python tests/app/gallery.py [FOLDER] [--theme light|dark] [--scale 1|2|3]
+    python tests/app/gallery.py [FOLDER] [--theme light|dark] [--scale 1|2|3] [--size WIDTHxHEIGHT]
 
 FOLDER is $GALLERY_DIR or build/gallery where it is not given. Each palette and scale is a process of its own, on
-one daemon whose runs the later ones find. Scale 3 is only made where it is asked for.
+one daemon whose runs the later ones find. Scale 3 is only made where it is asked for. `docs_pictures.py` takes the
+pictures of README and docs from here.
 """
 
 from __future__ import annotations
@@ -46,13 +47,15 @@ HOSTS = (RemoteHost(name="gpu-box"), RemoteHost(name="me@cluster.example", home=
 class Gallery:
     """One palette at one scale."""
 
-    def __init__(self, folder: Path, home: Path, theme: str, scale: int) -> None:
+    def __init__(
+        self, folder: Path, home: Path, theme: str, scale: int, size_px: tuple[int, int] = SIZE_PX
+    ) -> None:
         self.folder, self.theme, self.scale = folder, theme, scale
         self.pictures = 0
         folder.mkdir(parents=True, exist_ok=True)
         arguments = parser().parse_args(["--home", str(home), "--theme", theme])
         self.window: MainWindow = build_window(arguments, Settings(hosts=HOSTS))
-        self.window.resize(*SIZE_PX)
+        self.window.resize(*size_px)
         self.window.show()
         self.window.begin()
         self.wait(lambda: self.window.session.listed, "the daemon")
@@ -331,14 +334,14 @@ def first_run(folder: Path, home: Path, theme: str, scale: int) -> int:
     return gallery.pictures
 
 
-def take_all(folder: Path, place: Path, theme: str, scale: int) -> None:
+def take_all(folder: Path, place: Path, theme: str, scale: int, size_px: tuple[int, int]) -> None:
     """All pictures of one palette and scale."""
     began = time.monotonic()
     app = QApplication(["gallery"])
     apply_theme(theme)  # type: ignore[arg-type]
     files = place / "files"
     files.mkdir(exist_ok=True)
-    gallery = Gallery(folder, place / "home", theme, scale)
+    gallery = Gallery(folder, place / "home", theme, scale, size_px)
     kept = place / "runs.json"
     now = gallery.submit(live_runs(files))
     if not kept.exists():
@@ -357,16 +360,22 @@ def take_all(folder: Path, place: Path, theme: str, scale: int) -> None:
     print(f"gallery: {pictures} pictures in {took}, {theme}, scale {scale}, in {folder}")
 
 
+def _size(text: str) -> tuple[int, int]:
+    width, height = map(int, text.split("x"))
+    return width, height
+
+
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     default = Path(os.environ.get("GALLERY_DIR", ROOT / "build" / "gallery"))
     options.add_argument("folder", nargs="?", type=Path, default=default)
     options.add_argument("--theme", choices=THEMES)
     options.add_argument("--scale", type=int, choices=(*SCALES, *MORE_SCALES))
+    options.add_argument("--size", type=_size, default=SIZE_PX, help="of the window (default 1280x800)")
     options.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.place is not None:
-        take_all(chosen.folder, chosen.place, chosen.theme, chosen.scale)
+        take_all(chosen.folder, chosen.place, chosen.theme, chosen.scale, chosen.size)
         return 0
     environment = {**os.environ, "PYTHONPATH": APP_PATHS, "OMP_NUM_THREADS": "1"}
     screen = None
@@ -386,7 +395,14 @@ def main() -> int:
                 for scale in [chosen.scale] if chosen.scale else SCALES:
                     command = [sys.executable, str(Path(__file__).resolve()), str(chosen.folder.resolve())]
                     command += ["--place", name]
-                    command += ["--theme", theme, "--scale", str(scale)]
+                    command += [
+                        "--theme",
+                        theme,
+                        "--scale",
+                        str(scale),
+                        "--size",
+                        "x".join(map(str, chosen.size)),
+                    ]
                     settings = {"QT_SCALE_FACTOR": str(scale), NO_SPARE_VARIABLE: "1"}
                     environment |= settings
                     status = subprocess.run(command, env=environment, cwd=place, check=False).returncode

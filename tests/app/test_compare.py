@@ -203,6 +203,33 @@ def test_a_layer_picked_in_one_table_is_marked_in_all(lone_window: MainWindow) -
     assert lone_window.tabs.layer_selection.layer == digits.grid_model.grid.values[2][0]
 
 
+def test_a_layer_picked_after_a_comparison_reads_no_map_of_before(lone_window: MainWindow) -> None:
+    """The maps go with the runs: nothing is left in which the layer would be looked up."""
+    fill(lone_window)
+    lone_window.runs.compare(("n0", "n1"))
+    view = view_of(lone_window, CompareNoiseView)
+    assert isinstance(view, CompareNoiseView)
+    view.refresh()
+    layer = view.pair.heat.rows[0].name
+    lone_window.runs.compare(())
+    assert not view.pair.heat.rows
+    lone_window.tabs.layer_selection.pick(layer)
+    assert view.reading.text().startswith("Point at a cell")
+
+
+def test_heads_of_many_runs_are_cut_so_that_their_columns_find_room(
+    lone_window: MainWindow, qtbot: QtBot
+) -> None:
+    fill(lone_window)
+    lone_window.runs.compare(("p0", "p1", "p2"))
+    lone_window.tabs.show_view("compare")
+    view = view_of(lone_window, CompareFactsView)
+    assert isinstance(view, CompareFactsView)
+    table = view.facts
+    qtbot.waitUntil(lambda: table.horizontalHeader().length() == table.viewport().width())
+    assert table.horizontalScrollBar().maximum() == 0
+
+
 def test_deleting_a_compared_run_leaves_the_others(lone_window: MainWindow) -> None:
     fill(lone_window)
     lone_window.runs.compare(("p0", "p1", "p2"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
 from PySide6.QtGui import QColor, QPalette
+from PySide6.QtSvg import QSvgRenderer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -117,3 +119,12 @@ def test_apply_makes_the_theme_current_and_says_so(qapp: QApplication, qtbot: Qt
     assert (
         qapp.style().objectName() == "fusion" or qapp.style().metaObject().className() == "QStyleSheetStyle"
     )
+
+
+@BOTH
+def test_every_picture_that_the_style_sheet_names_is_there(colors: Theme) -> None:
+    """A cross that is not found is not drawn at all, and nothing says so."""
+    named = re.findall(r'url\("([^"]+)"\)', theme.style_sheet(colors))
+    assert len(named) == 4
+    for path in named:
+        assert QSvgRenderer(path).isValid(), path

@@ -27,6 +27,7 @@ from boundscope.protocol import Arithmetic, Branching, Counterexample, Method
 from boundscope.search.checkpoint import Checkpoint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
 from boundscope.search.complete import plan
+from boundscope.search.input_domains import PartBounder
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.task import SearchOutcome
 from boundscope.sharding.ranks import RankGroup
@@ -301,6 +302,27 @@ def test_when_memory_runs_short_fewer_parts_are_bounded_at_a_time(tmp_path: Path
     assert search(100_000).proven == {(0, 0)}
     with pytest.raises(OutOfMemoryError):
         search(100)
+
+
+def test_where_a_rank_has_given_up_nothing_is_tried_with_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+
+    def given_up(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+        error = OutOfMemoryError("no room for anything")
+        error.final = True
+        raise error
+
+    monkeypatch.setattr(PartBounder, "bound", given_up)
+    search = Search(
+        mlp(tmp_path / "n.onnx", [3, 40, 40, 1], seed=4), [case([-0.5] * 3, [0.5] * 3, below(0.0))]
+    )
+    with pytest.raises(OutOfMemoryError, match="no room for anything"):
+        search.run()
+    assert calls == 1
 
 
 @pytest.mark.parametrize(

@@ -207,13 +207,13 @@ class InputSplit:
         """Bounds of all parts of a batch, equal on every rank; fewer parts at a time from when memory runs short.
 
         Raises:
-            OutOfMemoryError: not even one part fits.
+            OutOfMemoryError: not even one part fits, or a rank has given up.
         """
         while True:
             try:
                 return self._bound_at_once(group, batch)
-            except OutOfMemoryError:
-                if self._task.force_synchronous or not group.take_less():
+            except OutOfMemoryError as error:
+                if error.final or self._task.force_synchronous or not group.take_less():
                     raise
             gc.collect()  # what the failed attempt's frames hold
 

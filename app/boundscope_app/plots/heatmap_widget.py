@@ -129,20 +129,12 @@ class HeatmapWidget(QAbstractScrollArea):
         if place is not None and event.button() is Qt.MouseButton.LeftButton:
             self.opened.emit(place.row)
 
-    def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        place = self._place(event)
-        if place is not None and event.button() is Qt.MouseButton.LeftButton:
-            self.opened.emit(place.row)
-
     def viewportEvent(self, event: QEvent) -> bool:
         if event.type() is QEvent.Type.Leave:
             self.hovered.emit(None)
         return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current >= 0:
-            self.opened.emit(self.current)
-            return
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current >= 0:
             self.opened.emit(self.current)
             return

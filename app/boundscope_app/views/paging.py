@@ -32,6 +32,8 @@ def keep_together(document: QTextDocument) -> None:
         elif block.blockFormat().headingLevel():
             _keep_heading(document, block)
         block = block.next()
+    # Placed anew as a whole: of what was moved bit by bit, Qt forgets to print some.
+    document.markContentsDirty(0, document.characterCount())
 
 
 def pages_of(document: QTextDocument, block: QTextBlock) -> set[int]:

@@ -193,7 +193,7 @@ class Exporter(QObject):
         self._next.start()
 
     def cancel(self) -> None:
-        """End after the file under way; what was written stays."""
+        """End after the step under way; what was written stays, and a file that is being written is finished."""
         self._cancelled = True
 
     def abandon(self) -> None:

@@ -12,7 +12,8 @@ Of the rank that needs most, in MiB, and how much less that is than on one rank:
 
 - `ledger`: the peak of weights, shards and gathered ones;
 - `tensors`: the peak of what torch's allocator has lent since before the network was traced, as
-  torch.cuda.max_memory_allocated tells of a GPU; in a run of its own, for the profiler that counts it takes memory;
+  torch.cuda.max_memory_allocated tells of a GPU; in a run of its own, for the profiler that counts it takes memory. On
+  several ranks an upper bound: what gloo's own threads free is known only once something else lies there;
 - `later`: the same while the same bounds are computed once more, when no copies for the trace are held;
 - `memory`: the peak of resident memory (VmHWM) above what the process held with the file read and before any bound.
 
@@ -79,12 +80,25 @@ def _peaks_of_tensors(compute: Callable[[], object]) -> tuple[int, int]:
         with torch.profiler.record_function(SECOND):
             compute()
     assert profile.profiler is not None
-    events = sorted(profile.profiler.kineto_results.events(), key=lambda one: one.start_ns())
-    second_ns = next(one.start_ns() for one in events if one.name() == SECOND)
-    lent = [(one.start_ns(), one.nbytes()) for one in events if one.name() == "[memory]"]
-    totals = np.cumsum([size for _, size in lent])
-    second = np.array([at for at, _ in lent]) >= second_ns
-    return int(totals[~second].max()), int(totals[second].max())
+    nodes, lent = list(profile.profiler.kineto_results.experimental_event_tree()), []
+    second_ns = 0
+    while nodes:
+        node = nodes.pop()
+        nodes += node.children
+        if node.name == SECOND:
+            second_ns = node.start_time_ns
+        elif node.name == "[memory]":
+            lent.append((node.start_time_ns, node.extra_fields.ptr, node.extra_fields.alloc_size))
+    # What gloo's own threads free is not told of: what is lent where something lies has taken its place.
+    live: dict[int, int] = {}
+    total, peaks = 0, [0, 0]
+    for at_ns, address, size in sorted(lent):
+        total -= live.pop(address, 0)
+        if size > 0:
+            live[address] = size
+            total += size
+        peaks[at_ns >= second_ns] = max(peaks[at_ns >= second_ns], total)
+    return peaks[0], peaks[1]
 
 
 def measure(

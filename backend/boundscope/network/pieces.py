@@ -23,7 +23,7 @@ from boundscope.network.stored import Place
 
 PIECES_FROM_BYTES = 16 << 20  # of large initializers; a file with fewer runs in one piece
 PIECE_BYTES = 8 << 20  # of large initializers of a piece of several nodes
-MOST_BLOCKS = 16  # of a wide product: each may read the whole matrix
+MOST_BLOCKS = 16  # of columns: each reads the whole matrix
 
 
 @dataclass
@@ -59,7 +59,7 @@ class Piece:
         return {name: np.concatenate([part[name] for part in parts], axis=-1) for name in self.outputs}
 
     def _wide(self) -> _WideBlocks | None:
-        if len(self.nodes) != 1 or len(self.large) != 1:
+        if len(self.nodes) != 1:
             return None
         return _WideBlocks.of(self.nodes[0], self.large, {tensor.name for tensor in self.small})
 
@@ -97,26 +97,35 @@ class _WideBlocks:
     place: Place
     turned: bool
     added: str
+    added_place: Place | None  # None: what is added is small, or nothing
 
     @classmethod
     def of(cls, node: onnx.NodeProto, large: Mapping[str, Place], small: set[str]) -> _WideBlocks | None:
-        ((name, place),) = large.items()
         inputs = list(node.input)
-        if node.op_type not in ("Gemm", "MatMul") or inputs[1] != name or inputs.count(name) > 1:
+        if node.op_type not in ("Gemm", "MatMul") or inputs.count(inputs[1]) > 1:
             return None
-        if any(one and one not in small for one in inputs[2:]):
+        name, place = inputs[1], large.get(inputs[1])
+        if place is None or inputs[0] in large:
+            return None
+        if any(one and one not in small and one not in large for one in inputs[2:]):
             return None
         if len(place.shape) != 2 or place.nbytes < WIDE_BYTES:
             return None
         turned = any(one.name == "transB" and one.i for one in node.attribute)
-        return cls(name, place, turned, inputs[2] if len(inputs) > 2 else "")
+        added = inputs[2] if len(inputs) > 2 else ""
+        return cls(name, place, turned, added, large.get(added))
 
     def blocks(self, small: Sequence[onnx.TensorProto]) -> Iterator[dict[str, Value]]:
         matrix = self.place.array
         width = len(matrix) if self.turned else matrix.shape[1]
-        count = min(MOST_BLOCKS, -(-matrix.nbytes // WIDE_BYTES))
+        count = -(-matrix.nbytes // WIDE_BYTES)
+        if not self.turned:
+            count = min(MOST_BLOCKS, count)
         step = -(-width // count)
-        added = next((onnx.numpy_helper.to_array(one) for one in small if one.name == self.added), None)
+        if self.added_place is not None:
+            added: Value | None = self.added_place.array
+        else:
+            added = next((onnx.numpy_helper.to_array(one) for one in small if one.name == self.added), None)
         for first in range(0, width, step):
             part = slice(first, min(first + step, width))
             block = matrix[part] if self.turned else _columns(matrix, part)

@@ -64,7 +64,11 @@ class HostMemory:
             try:
                 descriptor = os.memfd_create(NAME, os.MFD_CLOEXEC)
                 path = f"/proc/{os.getpid()}/fd/{descriptor}"
-                os.truncate(descriptor, size)
+                try:
+                    os.truncate(descriptor, size)
+                except OSError:
+                    os.close(descriptor)
+                    raise
                 found = cls(descriptor, size, ranks.frames.traffic)
             except (OSError, AttributeError) as error:  # the latter where it is not Linux
                 why = f"rank 0: {error}"

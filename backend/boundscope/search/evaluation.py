@@ -212,7 +212,9 @@ def _step_of(network: Network, node: Node, surrogate: bool) -> Step:
     batched = [bool(name) and name not in network.constants for name in node.inputs]
     ranks = [_rank(network, name) for name in node.inputs]
     wide = WideProduct.of(network, node)
-    if wide is not None:  # what it adds has the output's own axes, or fewer, and goes with any number of points
+    if (
+        wide is not None
+    ):  # what it adds has the output's own axes, or fewer, and goes with any number of points
         return lambda values, count, failed: (wide.evaluate(values),)
     direct = _direct(network, node, batched, ranks)
     return direct or _by_vmap(network, node, batched)

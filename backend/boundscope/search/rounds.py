@@ -60,7 +60,7 @@ class Crew:
 
     def turns(self, dealt: NDArray[np.int64]) -> list[int | None]:
         """The chunks of this rank in their order; None where it has none while others, in step with it, have one."""
-        mine: list[int | None] = np.flatnonzero(dealt == self.ranks.rank).tolist()
+        mine: list[int | None] = [*np.flatnonzero(dealt == self.ranks.rank).tolist()]
         if self.in_step:
             mine += [None] * (-(-len(dealt) // self.ranks.size) - len(mine))
         return mine

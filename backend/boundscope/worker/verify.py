@@ -233,9 +233,7 @@ class _VerifyRun:
     def _load(self) -> tuple[Network, Property]:
         self._tell("reading the network")
         with self._agreed(), self._timed("load"):
-            network = self.networks.load(
-                self.files.network, shared=self.ranks if self._only_parts else None
-            )
+            network = self.networks.load(self.files.network, shared=self.ranks if self._only_parts else None)
             self.monitor.check()
             self.missing = missing = unsupported(network)
             if self.ranks.rank == 0:

@@ -9,11 +9,13 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import msgspec
 import zmq
+from msgspec.structs import replace
 
 from boundscope import __version__
 from boundscope.daemon.jobspec import JobSpec
@@ -21,8 +23,13 @@ from boundscope.daemon.store import thinning_key
 from boundscope.monitor import Monitor
 from boundscope.protocol import (
     Event,
+    Failure,
     FromDaemon,
     Hello,
+    InstanceResult,
+    LogLine,
+    VariabilityResult,
+    VerifyResult,
     Welcome,
     WorkerAck,
     WorkerCommand,
@@ -50,6 +57,8 @@ class Observer(Monitor):
         super().__init__()
         self._spec = spec
         self._rank = rank
+        given = (spec.network, spec.property, *spec.inputs, *spec.networks, *spec.properties)
+        self._paths = sorted({path for path in given if path}, key=len, reverse=True)
         self._waiting: deque[tuple[float, Event]] = deque()
         self._sent: deque[tuple[int, bytes]] = deque()
         self._sequence = 0
@@ -69,12 +78,28 @@ class Observer(Monitor):
 
     def emit(self, event: Event) -> None:
         """Queue an event; never waits for the network."""
-        event = self.timed(event)
+        event = self._with_given_names(self.timed(event))
         with self._lock:
             self._waiting.append((time.time(), event))
             if len(self._waiting) > CROWDED:
                 self._thin()
         self._wake()
+
+    def _with_given_names(self, event: Event) -> Event:
+        """Files are called what people called them, not by where the daemon put them."""
+        match event:
+            case Failure(cause=text):
+                return replace(event, cause=self._named(text))
+            case LogLine(text=text):
+                return replace(event, text=self._named(text))
+            case VerifyResult(reason=text) | VariabilityResult(reason=text) | InstanceResult(reason=text):
+                return replace(event, reason=self._named(text))
+        return event
+
+    def _named(self, text: str) -> str:
+        for path in self._paths:
+            text = text.replace(path, Path(path).name)
+        return text
 
     def _wake(self) -> None:
         with suppress(BlockingIOError):

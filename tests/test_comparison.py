@@ -12,7 +12,15 @@ from app.views import sample_noise, sample_records
 from boundscope import comparison
 from boundscope.comparison import Run
 from boundscope.errors import UsageError
-from boundscope.protocol import JobInfo, LayerBounds, Method, RoundingMode, Sharding, VariabilityResult
+from boundscope.protocol import (
+    JobInfo,
+    LayerBounds,
+    Method,
+    PropertyFile,
+    RoundingMode,
+    Sharding,
+    VariabilityResult,
+)
 from boundscope.records import JobRecord
 
 
@@ -64,6 +72,15 @@ def test_options_that_differ_are_told_from_those_that_do_not() -> None:
     assert not fact(runs, "seed").differs
     only = comparison.facts_table(runs, only_different=True)
     assert [row[0] for row in only.rows] == ["job", "method"]
+
+
+def test_two_properties_of_one_name_are_told_apart_by_their_contents() -> None:
+    first = proof("a")
+    file = first.info.job.property.file
+    other = PropertyFile(file=msgspec.structs.replace(file, sha256="f" * 64))
+    runs = [first, proof("b", property=other)]
+    assert not fact(runs, "property").differs
+    assert fact(runs, "property's SHA-256").differs
 
 
 def test_an_option_that_one_kind_of_run_lacks_is_no_difference() -> None:

@@ -9,7 +9,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from boundscope.layers import DIGITS_PER_BIT, noise_now
-from boundscope.protocol import InstancesJob, JobInfo, PropertySource, Sharding, VariabilityJob, VerifyJob
+from boundscope.protocol import (
+    InstancesJob,
+    JobInfo,
+    PropertyFile,
+    PropertySource,
+    Sharding,
+    VariabilityJob,
+    VerifyJob,
+)
 from boundscope.records import Cell, JobRecord
 
 Value = Cell
@@ -195,6 +203,12 @@ def _property(run: Run) -> Value:
     return None if source is None else property_text(source)
 
 
+def _property_contents(run: Run) -> Value:
+    job = run.info.job
+    source = job.property if isinstance(job, VerifyJob | VariabilityJob) else None
+    return source.file.sha256[:12] if isinstance(source, PropertyFile) else None
+
+
 def _kind(run: Run) -> Value:
     return {"verify": "proof", "variability": "noise", "instances": "benchmark"}.get(
         run.info.kind, run.info.kind
@@ -206,6 +220,7 @@ _ASKED: tuple[tuple[str, str, bool, _Getter], ...] = (
     ("network", "", True, _network),
     ("network's SHA-256", "", True, network_of),
     ("property", "", True, _property),
+    ("property's SHA-256", "", True, _property_contents),
     ("method", "", True, _verify(lambda job: job.method.value)),
     ("engine", "", True, _verify(lambda job: job.engine.value)),
     ("arithmetic", "", True, _verify(lambda job: job.arithmetic.label)),

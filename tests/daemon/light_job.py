@@ -3,7 +3,6 @@
 import sys
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 from boundscope.daemon.jobspec import read_spec
 from boundscope.errors import BoundscopeError, CancelledError
@@ -13,10 +12,17 @@ from boundscope.worker.rank import job_files
 from daemon import behaviours
 
 
-def agree(error: BoundscopeError | None) -> None:
-    """RankGroup.agree of one rank, without torch."""
-    if error is not None:
-        raise error
+class OneRank:
+    """What a RankGroup of one rank does, without torch."""
+
+    rank, size = 0, 1
+
+    def agree(self, error: BoundscopeError | None, *, final: bool = False) -> None:
+        if error is not None:
+            raise error
+
+    def of_rank_0(self, value: object) -> object:
+        return value
 
 
 if __name__ == "__main__":
@@ -24,6 +30,5 @@ if __name__ == "__main__":
     spec = read_spec(Path(sys.argv[1]))
     with Observer(spec, 0) as observer, suppress(CancelledError):
         observer.begin(spec.job.timeout_s)
-        ranks = SimpleNamespace(rank=0, size=1, agree=agree)
-        observer.emit(behaviours.run(spec.job, job_files(spec), observer, ranks))
+        observer.emit(behaviours.run(spec.job, job_files(spec), observer, OneRank()))
     process.end(0)

@@ -29,6 +29,7 @@ LEGEND = {
     INFINITE: "infinite",
 }
 TILE_PX = 96  # about the longer side of a picture
+LEAST_TILE_PX = 56  # where all of them are in sight then
 MOST_CELL_PX = 28
 WRAP = 32  # elements of a vector in a row
 GAP_PX = 10
@@ -119,20 +120,28 @@ class FeatureMapsDrawing:
         self.line = self.metrics.height()
         self._bar = HeatmapDrawing(Heat((Column(""),), full_bits=maps.full_bits), style, width)
         self.tiles = (only,) if only is not None else tuple(range(len(maps.told.channels)))
+        self._named = max(self.metrics.horizontalAdvance(self._caption(tile)) for tile in self.tiles)
         _, rows, columns = maps.bits.shape
         if only is not None or len(self.tiles) == 1:
             across = (width - 2 * FRAME_PX) / columns
             room = (
                 max(40.0, height - self.foot_px - self.line - GAP_PX - FRAME_PX) if height else across * rows
             )
-            self.cell_px = max(1.0, min(across, room / rows, 4.0 * MOST_CELL_PX))
+            self._place(max(1.0, min(across, room / rows, 4.0 * MOST_CELL_PX)))
         else:
-            self.cell_px = max(1.0, min(MOST_CELL_PX, TILE_PX / max(rows, columns)))
-        self.picture = (columns * self.cell_px, rows * self.cell_px)
-        named = max(self.metrics.horizontalAdvance(self._caption(tile)) for tile in self.tiles)
-        self.step_x = max(self.picture[0], min(named, width)) + GAP_PX
+            for tile_px in (*range(TILE_PX, LEAST_TILE_PX - 1, -4), TILE_PX):
+                self._place(max(1.0, min(MOST_CELL_PX, tile_px / max(rows, columns))))
+                if self.rows_px <= height - self.foot_px:
+                    break
+
+    def _place(self, cell_px: float) -> None:
+        """Lay the pictures out with cells of a size."""
+        _, rows, columns = self.maps.bits.shape
+        self.cell_px = cell_px
+        self.picture = (columns * cell_px, rows * cell_px)
+        self.step_x = max(self.picture[0], min(self._named, self.width)) + GAP_PX
         self.step_y = self.picture[1] + self.line + GAP_PX + FRAME_PX
-        self.columns = max(1, min(len(self.tiles), int((width + GAP_PX) // self.step_x)))
+        self.columns = max(1, min(len(self.tiles), int((self.width + GAP_PX) // self.step_x)))
 
     @property
     def rows_px(self) -> float:

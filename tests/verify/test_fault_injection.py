@@ -70,6 +70,7 @@ AROUND = (
     "bounds/ledger.py",
     "command.py",
     "monitor.py",
+    "pace.py",
     "worker/proof.py",
     "worker/versions.py",
     "protocol/",

@@ -34,6 +34,7 @@ FOUNDATION = {
     "examples",
     "instances",
     "vnncomp",
+    "startup",
     "threads",
     "__version__",
 }
@@ -57,6 +58,7 @@ ARROWS: dict[str, set[str]] = {
     "examples": {"errors", "protocol"},
     "instances": {"errors", "protocol"},
     "vnncomp": {"protocol"},
+    "startup": set(),
     "threads": set(),
     "network": {"errors"},
     "properties": {"errors", "protocol"},

@@ -30,6 +30,7 @@ from boundscope.protocol import (
     VerifyResult,
 )
 from boundscope.records import JobRecord
+from boundscope.startup import large_imports
 from boundscope.threads import core_count, thread_variables
 from boundscope.worker.files import JobFiles
 
@@ -97,11 +98,12 @@ def _one_rank(
 ) -> VerifyResult:
     for name, value in thread_variables(job.threads_per_rank or core_count()).items():
         os.environ.setdefault(name, value)
-    import torch
+    with large_imports():
+        import torch
 
-    from boundscope.sharding.ranks import RankGroup
-    from boundscope.worker.here import run_here
-    from boundscope.worker.verify import run_verify
+        from boundscope.sharding.ranks import RankGroup
+        from boundscope.worker.here import run_here
+        from boundscope.worker.verify import run_verify
 
     def work(monitor: Monitor) -> VerifyResult:
         if job.threads_per_rank is not None:

@@ -17,6 +17,7 @@ from boundscope.cli.progress import Waiting
 from boundscope.costs import Device, Prediction, Setup
 from boundscope.errors import UsageError
 from boundscope.protocol import FileRef, Method, NetworkCosts, PropertyFile, Sharding, VerifyJob
+from boundscope.startup import large_imports
 
 if TYPE_CHECKING:
     from boundscope.worker.costs import Asked
@@ -51,7 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.property is not None:
         inputs.check_order(arguments.network, arguments.property)
     with Waiting(f"reading {arguments.network.name}") as waiting:
-        from boundscope.worker.costs import look_at, machine_costs
+        with large_imports():
+            from boundscope.worker.costs import look_at, machine_costs
 
         asked = look_at(arguments.network, arguments.property)
         waiting.tell("measuring this machine")

@@ -32,6 +32,7 @@ from boundscope.protocol import (
     VariabilityResult,
     Verdict,
 )
+from boundscope.startup import large_imports
 from boundscope.threads import core_count, thread_variables
 from boundscope.worker.files import VariabilityFiles
 
@@ -174,11 +175,12 @@ def _one_rank(
 ) -> VariabilityResult:
     for name, value in thread_variables(job.threads_per_rank or core_count()).items():
         os.environ.setdefault(name, value)
-    import torch
+    with large_imports():
+        import torch
 
-    from boundscope.sharding.ranks import RankGroup
-    from boundscope.worker.here import run_here
-    from boundscope.worker.variability import run_variability
+        from boundscope.sharding.ranks import RankGroup
+        from boundscope.worker.here import run_here
+        from boundscope.worker.variability import run_variability
 
     def work(monitor: Monitor) -> VariabilityResult:
         if job.threads_per_rank is not None:

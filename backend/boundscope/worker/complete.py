@@ -129,7 +129,6 @@ class CompleteSearch:
     def _named(self, number: int, checkpoint: JobCheckpoint, state: SearchState | None) -> Search:
         """The search with this number in the order, which goes on from `state` where there is one."""
         branching = self.order[number]
-        search = search_of(branching)
 
         def begin(task: SearchTask) -> SearchOutcome:
             def between(running: Stateful) -> None:
@@ -143,7 +142,7 @@ class CompleteSearch:
                 done, waiting = int(state.counters["done"]), sum(len(pool) for pool in state.pools.values())
             depth = 0 if self.summary is None else self.summary.depth
             self._stand(self._before + done, waiting, depth)
-            return search(task, state=state, between=between)
+            return search_of(branching)(task, state=state, between=between)
 
         return begin
 

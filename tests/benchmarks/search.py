@@ -1,12 +1,16 @@
 """Times complete verification to a verdict, instance by instance: one thread, a process of its own, and a warm one.
 
-    python tests/benchmarks/search.py [--manifest CSV] [--family NAME …] [--timeout S] [--cold] [--neuralsat PYTHON]
+    python tests/benchmarks/search.py [--manifest CSV] [--family NAME …] [--skip WORD …] [--timeout S] [--cold]
+        [--csv FILE] [--neuralsat PYTHON]
 
 Without a manifest the examples of this project are run. A manifest is a CSV with the columns family, onnx, vnnlib
 (paths beside it) and verdict (sat or unsat), as in collections of VNN-COMP instances.
 
 Columns: CPU seconds of the verdict in a process that has verified before (warm); with --cold also of
-`boundscope verify` from its start to its end, and its wall seconds.
+`boundscope verify` from its start to its end, its wall seconds and its peak memory. After them a line a family: solved,
+median CPU seconds warm and cold, and the largest peak; beside it the CPU seconds that α,β-CROWN (December 2025, its
+own competition settings, one thread of a CPU like ours, cold) took for instances of the same family and networks, as
+they were measured once. --csv keeps the rows, and an instance that is in FILE already is not run again.
 
 The peer is NeuralSAT (second at VNN-COMP 2024 and 2025), cold, in the same run: give the Python of an environment
 where `pip install neuralsat` was done. It runs on the CPU with its own settings, each instance right after ours.
@@ -18,6 +22,8 @@ from __future__ import annotations
 import argparse
 import csv
 import gzip
+import json
+import math
 import os
 import shutil
 import statistics
@@ -25,10 +31,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+# Of α,β-CROWN, CPU seconds: 40 of 53 instances in 240 s, their median, and what its imports take of each.
+PEER_MEDIAN_S, PEER_IMPORTS_S = 7.9, 4.7
+PEER = {
+    "acasxu": "6 – 23 (N1_1 to N1_3, properties 1 to 4; N3_3, 2: none)",
+    "mnist_fc": "6 – 13 (none: 256x6 prop_1 0.03, 256x4 prop_4 0.05)",
+    "oval21": "38 (base; wide and deep: none)",
+    "cifar10_resnet": "none (resnet_2b)",
+    "vit": "59 and 2.4 GB (pgd, 1 of 3; ibp, 0 of 3, 16.6 GB)",
+}
 WORDS = {"verified": "unsat", "violated": "sat"}
 
 
@@ -52,6 +68,14 @@ class Timed:
     peak_mib: float = 0.0
     note: str = ""
 
+    @property
+    def solved(self) -> bool:
+        return self.answer in ("sat", "unsat")
+
+
+# Ours warm and cold, and the peer's.
+Row = tuple[Timed, Timed | None, Timed | None]
+
 
 def short(path: Path) -> str:
     name = path.name.removesuffix(".gz").removesuffix(".onnx").removesuffix(".vnnlib")
@@ -62,6 +86,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--manifest", type=Path)
     parser.add_argument("--family", nargs="*", help="only these")
+    parser.add_argument(
+        "--skip", nargs="*", default=[], metavar="WORD", help="none with one of these in its paths"
+    )
+    parser.add_argument(
+        "--csv", type=Path, metavar="FILE", help="rows are kept here; those that are there stay"
+    )
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--method", default="complete")
     parser.add_argument("--cold", action="store_true")
@@ -71,16 +101,34 @@ def main() -> None:
     instances = read_manifest(options.manifest) if options.manifest else examples()
     if options.family:
         instances = [one for one in instances if one.family in options.family]
+    instances = [
+        one for one in instances if not any(word in f"{one.network} {one.property}" for word in options.skip)
+    ]
     print(f"{'instance':60} {'known':6} {'warm':>12} {'CPU s':>8} {'wall s':>8}", end="")
     print(f" {'cold CPU s':>10} {'wall s':>7} {'MiB':>6}" if options.cold else "", end="")
     print(f" {'NeuralSAT':>10} {'CPU s':>8}" if options.neuralsat else "")
-    rows = []
-    for instance in instances:
-        rows.append(line(instance, options))
+    rows = [kept_or_run(instance, options) for instance in instances]
     sys.exit(summary(instances, rows))
 
 
-def line(instance: Instance, options: argparse.Namespace) -> tuple[Timed, Timed | None, Timed | None]:
+def kept_or_run(instance: Instance, options: argparse.Namespace) -> Row:
+    """The row of an instance, from the file where it is there."""
+    if options.csv is None:
+        return line(instance, options)
+    key = f"{instance.network.name} {instance.property.name}"
+    if options.csv.exists():
+        for one in csv.reader(options.csv.open(newline="")):
+            if one[0] == key:
+                ours, apart, peer = (Timed(*json.loads(text)) if text else None for text in one[1:])
+                assert ours is not None
+                return ours, apart, peer
+    row = line(instance, options)
+    with options.csv.open("a", newline="") as file:
+        csv.writer(file).writerow([key, *("" if one is None else json.dumps(astuple(one)) for one in row)])
+    return row
+
+
+def line(instance: Instance, options: argparse.Namespace) -> Row:
     ours = warm(instance, options.timeout, options.method)
     print(f"{instance.name:60} {instance.expected:6} {ours.answer:>12} ", end="")
     print(f"{ours.cpu_s:8.2f} {ours.wall_s:8.2f}", end="", flush=True)
@@ -95,14 +143,52 @@ def line(instance: Instance, options: argparse.Namespace) -> tuple[Timed, Timed 
     return ours, apart, peer
 
 
-def summary(instances: list[Instance], rows: list[tuple[Timed, Timed | None, Timed | None]]) -> int:
+def families(instances: list[Instance], rows: list[Row]) -> None:
+    """A line a family, and what is left of α,β-CROWN's time in the median."""
+    width = max(len(one.family) for one in instances)
+    print(
+        f"\n{'family':{width}} {'solved':>9} {'warm CPU s':>12} {'cold CPU s':>12} {'peak MiB':>9}  α,β-CROWN CPU s"
+    )
+    for family in dict.fromkeys(one.family for one in instances):
+        mine = [row for one, row in zip(instances, rows, strict=True) if one.family == family]
+        solved = [row for row in mine if row[0].solved]
+        warm_s, cold_s = (
+            median(row[0].cpu_s for row in solved),
+            median(row[1].cpu_s for row in solved if row[1]),
+        )
+        peak = max((row[1].peak_mib for row in mine if row[1]), default=0.0)
+        print(
+            f"{family:{width}} {len(solved):>3} of {len(mine):>2} {warm_s:12.2f} {cold_s:12.2f} {peak:9.0f}",
+            end="",
+        )
+        print(f"  {PEER.get(family, '')}")
+    cold_s = median(row[1].cpu_s for row in rows if row[1] and row[0].solved)
+    warm_s = median(row[0].cpu_s for row in rows if row[0].solved)
+    print(
+        f"median of the solved: warm {warm_s:.2f}, cold {cold_s:.2f} CPU s, of α,β-CROWN's {PEER_MEDIAN_S} (",
+        end="",
+    )
+    print(f"{PEER_IMPORTS_S} its imports): {warm_s / PEER_MEDIAN_S:.3f} and {cold_s / PEER_MEDIAN_S:.3f}")
+    print(
+        f"largest peak of a cold process: {max((row[1].peak_mib for row in rows if row[1]), default=0.0):.0f} MiB"
+    )
+
+
+def median(values: Iterable[float]) -> float:
+    found = list(values)
+    return statistics.median(found) if found else math.nan
+
+
+def summary(instances: list[Instance], rows: list[Row]) -> int:
+    if any(row[1] for row in rows):
+        families(instances, rows)
     answers = [row[0].answer for row in rows]
     wrong = [
         one.name
         for one, answer in zip(instances, answers, strict=True)
         if answer in ("sat", "unsat") and one.expected and answer != one.expected
     ]
-    solved = [row for row in rows if row[0].answer in ("sat", "unsat")]
+    solved = [row for row in rows if row[0].solved]
     print(f"\nsolved {len(solved)} of {len(rows)}, wrong {len(wrong)} {wrong or ''}")
     if solved:
         print(f"median of the solved: warm {statistics.median(row[0].cpu_s for row in solved):.2f} CPU s")

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from boundscope.bounds.allocator import keep_freed_memory
 from boundscope.bounds.alpha import AlphaSettings, BoundOf, optimised
 from boundscope.bounds.backward import BackwardPass, Rows
 from boundscope.bounds.context import BoxContext
@@ -96,6 +97,8 @@ class BoundEngine:
         self.ranks = ranks or RankGroup()
         self.monitor = monitor or Monitor()
         self.device = device or torch.device("cpu")
+        if self.device.type == "cpu":
+            keep_freed_memory()
         self.alpha = alpha or AlphaSettings()
         exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
         if self.device.type == "cuda":
@@ -153,7 +156,8 @@ class BoundEngine:
         for done, node in enumerate(self.network.nodes):
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
-            self._in_step(partial(_advance, context, forward, node))
+            with self.weights.in_step(self.ranks.size > 1):
+                self._in_step(partial(_advance, context, forward, node))
             self.monitor.emit(
                 Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
             )
@@ -381,7 +385,9 @@ class BoundEngine:
         """
         if not count:
             return torch.zeros(0, dtype=torch.float64, device=self.device)
-        size = self._chunk_rows or self.ranks.least(self._chunk_size(count))
+        size = self.ranks.least(self._chunk_size(count))
+        if self._chunk_rows is not None and size < min(self._chunk_rows, count):
+            self._say_fewer(stage, "no room in the memory budget for the chunks asked for", size)
         if self._chunk_rows is None and not searched and self.weights.lends_tiles and self.ranks.splits_rows:
             # Tiles are worth reading for as many rows as one rank carries of a wide network; memory must fall, too.
             size = max(size, min(2 * size, CHUNK_DEFAULT * self.ranks.size))
@@ -393,10 +399,11 @@ class BoundEngine:
                     raise
                 rank = "" if error.rank is None else f"rank {error.rank} "
                 _forget_frames(error)
-                size = max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
-                self.monitor.log(
-                    f"{stage}: {rank}out of the memory budget, trying chunks of {size} rows", "warning"
-                )
+                size = _half(size)
+                self._say_fewer(stage, f"{rank}out of the memory budget", size)
+
+    def _say_fewer(self, stage: str, why: str, size: int) -> None:
+        self.monitor.log(f"{stage}: {why}, trying chunks of {size} rows", "warning")
 
     def _lower_in_chunks(
         self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str, searched: bool
@@ -444,7 +451,7 @@ class BoundEngine:
         try:
             return work()
         except (torch.OutOfMemoryError, MemoryError) as error:
-            raise OutOfMemoryError(f"{error}; {self.ledger.breakdown(self.ledger.total_bytes)}") from error
+            raise OutOfMemoryError(f"{error}; {self.ledger.breakdown()}") from error
 
     # ------------------------------------------------------------ rows of a property
 
@@ -505,18 +512,28 @@ class BoundEngine:
         return round_down(total)
 
     def _chunk_size(self, count: int) -> int:
-        """Rows a chunk: the default, less where this rank's budget or the number of rows is small."""
+        """Rows a chunk: those asked for or the default, less where this rank's budget or the number of rows is small."""
         tensors = self.network.tensors.items()
         widest = max(info.size for name, info in tensors if name not in self.network.constants)
+        most = -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE
+        limit = self.ledger.limit_bytes
+        free = None if limit is None else limit - self.ledger.total_bytes
+        if self._chunk_rows is not None:
+            # As asked; but what surely has no room is not tried, for trying takes the memory.
+            size = min(self._chunk_rows, most)
+            row_bytes = self._hidden_dtype.itemsize * widest
+            while free is not None and size > CHUNK_MULTIPLE and self.ranks.part_of(size) * row_bytes > free:
+                size = _half(size)
+            return size
         cheap = CHUNK_ELEMENTS // widest // CHUNK_MULTIPLE * CHUNK_MULTIPLE
-        size = min(
-            max(CHUNK_DEFAULT, min(CHUNK_LARGEST, cheap)), -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE
-        )
-        if self.ledger.limit_bytes is not None:
-            free = (self.ledger.limit_bytes - self.ledger.total_bytes) // 2
-            fitting = free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE
-            size = min(size, fitting)
+        size = min(max(CHUNK_DEFAULT, min(CHUNK_LARGEST, cheap)), most)
+        if free is not None:
+            size = min(size, free // (2 * 8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
         return max(size, CHUNK_MULTIPLE)
+
+
+def _half(size: int) -> int:
+    return max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
 
 
 def _advance(context: BoxContext, forward: ForwardPass | None, node: Node) -> None:

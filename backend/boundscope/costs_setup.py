@@ -125,7 +125,7 @@ def chunk_size(
 ) -> int:
     """Rows a chunk, as the engine takes them; `searched` where slopes are."""
     if setup.chunk_rows is not None:
-        return setup.chunk_rows
+        return min(setup.chunk_rows, up(count, CHUNK_MULTIPLE))
     widest = max((tensor.elements for tensor in costs.tensors), default=1)
     cheap = CHUNK_ELEMENTS // widest // CHUNK_MULTIPLE * CHUNK_MULTIPLE
     size = min(max(CHUNK_DEFAULT, min(CHUNK_LARGEST, cheap)), up(count, CHUNK_MULTIPLE))

@@ -108,29 +108,71 @@ def test_chunks_that_do_not_fit_are_halved_and_it_is_said(network: Network) -> N
     held = free.ledger.peaks(0).by_category["weights"]
     tight = Run(network, held + (free.peak - held) // 3, chunk_rows=512)
     assert tight.bounds(Method.CROWN)[1] == pytest.approx(margin, rel=1e-6)
-    assert any("trying chunks of 256 rows" in line for line in tight.said)
-    assert all("out of the memory budget" in line for line in tight.said)
+    assert any("out of the memory budget, trying chunks of 112 rows" in line for line in tight.said)
+    assert all("memory budget" in line for line in tight.said)
+
+
+@pytest.mark.parametrize("chunk_rows", [16, 64, 4096])
+@pytest.mark.parametrize("share", [0.3, 0.6])
+@pytest.mark.parametrize("method", [Method.IBP, Method.CROWN, Method.ALPHA_CROWN])
+def test_a_budget_is_kept_whatever_rows_are_asked_for(
+    network: Network, chunk_rows: int, share: float, method: Method
+) -> None:
+    """Fewer rows are carried where those asked for do not fit; what does not fit is never held, not even at first."""
+    alpha = AlphaSettings(steps=2)
+    free = Run(network, alpha=alpha)
+    _, margin = free.bounds(method)
+    held = free.ledger.peaks(0).by_category["weights"]
+    limit = int(held + share * max(free.peak - held, 8 * 256 * max(WIDTHS)))
+    tight = Run(network, limit, chunk_rows=chunk_rows, alpha=alpha)
+    _, tight_margin = tight.bounds(method)
+    assert tight.peak <= limit
+    if chunk_rows > 512 and method is not Method.IBP:  # more than there is room for
+        assert any("trying chunks of" in line for line in tight.said)
+    assert tight_margin == pytest.approx(margin, rel=1e-6 if method is not Method.ALPHA_CROWN else 0.05)
+
+
+def test_what_has_no_room_is_not_counted_but_told() -> None:
+    ledger = MemoryLedger(2**20)
+    kept = ledger.hold(torch.zeros(100_000), "rows")
+    with pytest.raises(
+        OutOfMemoryError, match=r"1\.1 MiB needed.*1\.0 MiB.*rows 0\.4 MiB, workspace 0\.8 MiB"
+    ):
+        ledger.hold(torch.zeros(200_000), "workspace")
+    assert ledger.total_bytes == ledger.peaks(0).ledger_peak_bytes == kept.nbytes
+    assert ledger.peaks(0).by_category["workspace"] == 0
+    more = ledger.hold(torch.zeros(100_000), "workspace")
+    assert ledger.total_bytes == kept.nbytes + more.nbytes
 
 
 def test_a_budget_that_nothing_fits_is_an_error_with_the_breakdown(network: Network) -> None:
     held = Run(network).ledger.total_bytes
-    with pytest.raises(OutOfMemoryError, match=r"weights \d.*rows"):
+    with pytest.raises(OutOfMemoryError, match=r"needed with a budget of .*weights \d"):
         Run(network, held + 20_000).bounds(Method.CROWN)
 
 
+@pytest.mark.parametrize("chunk_rows", [None, 16, 512])
 @pytest.mark.parametrize("share", [0.75, 1.01])
-def test_out_of_memory_is_a_verdict_with_the_breakdown(tmp_path: Path, share: float) -> None:
-    """Whether the weights alone are too many, or what comes on top of them."""
+def test_out_of_memory_is_a_verdict_with_the_breakdown(
+    tmp_path: Path, share: float, chunk_rows: int | None
+) -> None:
+    """Whether the weights alone are too many, or what comes on top of them; and fewer rows are not advised, for the
+    fewest have been tried."""
     path, prop = mlp(tmp_path / "n.onnx", [20, 600, 600, 600, 4], 1), tmp_path / "p.vnnlib"
     bounds = box()
     asks = "(assert (>= (+ Y_0 Y_1) 1.0))"
     prop.write_text(box_property(bounds.lower.tolist(), bounds.upper.tolist(), 4, asks))
     weights = Run(load_network(path)).ledger.total_bytes
     job = VerifyJob(
-        network=ref(path), property=PropertyFile(file=ref(prop)), memory_budget_bytes=int(share * weights)
+        network=ref(path),
+        property=PropertyFile(file=ref(prop)),
+        memory_budget_bytes=int(share * weights),
+        chunk_rows=chunk_rows,
     )
     result = run_verify(job, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup())
     assert result.verdict is Verdict.OUT_OF_MEMORY
+    assert result.peak_bytes[0].ledger_peak_bytes <= job.memory_budget_bytes
+    assert "--chunk-rows" not in result.reason
     assert "weights" in result.reason
     assert "MiB" in result.reason
     assert "--memory-budget" in result.reason
@@ -143,10 +185,12 @@ def test_a_budget_may_be_a_share_of_the_device(tmp_path: Path) -> None:
     prop.write_text(box_property(bounds.lower.tolist(), bounds.upper.tolist(), 4, asks))
     weights = Run(load_network(path)).ledger.total_bytes
     share = 0.75 * weights / psutil.virtual_memory().total
-    job = VerifyJob(network=ref(path), property=PropertyFile(file=ref(prop)), memory_budget_share=share)
-    assert run_verify(job, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup()).verdict is (
-        Verdict.OUT_OF_MEMORY
+    job = VerifyJob(
+        network=ref(path), property=PropertyFile(file=ref(prop)), memory_budget_share=share, chunk_rows=4096
     )
+    result = run_verify(job, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup())
+    assert result.verdict is Verdict.OUT_OF_MEMORY
+    assert result.peak_bytes[0].ledger_peak_bytes <= share * psutil.virtual_memory().total
     roomy = msgspec.structs.replace(job, memory_budget_share=0.5)
     result = run_verify(roomy, JobFiles(path, prop), Monitor(timeout_s=60), RankGroup())
     assert result.verdict is not Verdict.OUT_OF_MEMORY

@@ -512,7 +512,7 @@ class BoundEngine:
         return round_down(total)
 
     def _chunk_size(self, count: int) -> int:
-        """Rows a chunk: those asked for or the default, less where this rank's budget or the number of rows is small."""
+        """Rows a chunk: as asked or the default, less where this rank's budget or the number of rows is small."""
         tensors = self.network.tensors.items()
         widest = max(info.size for name, info in tensors if name not in self.network.constants)
         most = -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE

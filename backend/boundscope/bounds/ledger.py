@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 from torch import Tensor
@@ -28,7 +29,7 @@ class _Storage:
 class MemoryLedger:
     """Counts tensors from `hold` until they are garbage; thread-safe.
 
-    `limit_bytes` is the budget: `hold` raises OutOfMemoryError, with the breakdown, when it is exceeded.
+    `limit_bytes` is the budget: `hold` refuses what would exceed it by OutOfMemoryError, with the breakdown.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
@@ -49,25 +50,25 @@ class MemoryLedger:
         """Count a tensor's storage under a category (once, however many tensors share it); returns the tensor.
 
         Raises:
-            OutOfMemoryError: the total would pass the limit.
+            OutOfMemoryError: the total would pass the limit; the tensor is not counted, and should be let go.
         """
         storage = tensor.untyped_storage()
         address, size = storage.data_ptr(), storage.nbytes()
         with self._lock:
             held = self._storages.get(address)
             if held is None:
+                total = sum(self._bytes.values()) + size
+                if self.limit_bytes is not None and total > self.limit_bytes:
+                    raise OutOfMemoryError(self.breakdown({category: size}))
                 self._storages[address] = _Storage(category, size)
                 self._bytes[category] += size
+                if total > self._peak_total:
+                    self._peak_total, self._peak = total, dict(self._bytes)
             else:
                 held.tensors += 1
             # Cheaper than weakref.finalize, which every pass would feel.
             reference = weakref.ref(tensor, self._collected)
             self._references[id(reference)] = (reference, address)
-            total = sum(self._bytes.values())
-            if total > self._peak_total:
-                self._peak_total, self._peak = total, dict(self._bytes)
-        if self.limit_bytes is not None and total > self.limit_bytes:
-            raise OutOfMemoryError(self.breakdown(total))
         return tensor
 
     def note(self, category: str, name: str, size_bytes: int) -> None:
@@ -88,10 +89,16 @@ class MemoryLedger:
                 del self._storages[address]
                 self._bytes[held.category] -= held.size_bytes
 
-    def breakdown(self, total: int) -> str:
-        parts = ", ".join(f"{name} {_mib(size)}" for name, size in self._bytes.items() if size)
+    def breakdown(self, more: Mapping[str, int] = MappingProxyType({})) -> str:
+        """What is held, and `more` beside it, by category, in words, and what helps."""
+        with self._lock:
+            sizes = {name: size + more.get(name, 0) for name, size in self._bytes.items()}
+        parts = ", ".join(f"{name} {_mib(size)}" for name, size in sizes.items() if size)
         limit = "no limit" if self.limit_bytes is None else f"a budget of {_mib(self.limit_bytes)}"
-        return f"{_mib(total)} needed with {limit} ({parts}); give a larger --memory-budget or fewer --chunk-rows"
+        return (
+            f"{_mib(sum(sizes.values()))} needed with {limit} ({parts}); "
+            "give a larger --memory-budget or more --ranks"
+        )
 
     @property
     def total_bytes(self) -> int:

@@ -25,10 +25,12 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
+from onnx import TensorProto, helper
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 from boundscope.daemon.jobspec import KINDS, Kind
@@ -42,6 +44,7 @@ from support.models import box_property, mlp
 
 MIB = 2**20
 TESTS = str(Path(__file__).parent.parent)  # where ranks find `support`
+MOST_IN_ONE_FILE = 2_000_000_000  # protobuf's limit is 2 GiB
 METHODS = (Method.IBP, Method.CROWN, Method.ALPHA_CROWN)
 HEAD = (
     f"{'network':21} {'method':12} {'mode':5} {'P':>2} {'Δ':>8} {'ledger':>9} {'less':>6} {'resident':>9} {'less':>6} "
@@ -56,9 +59,45 @@ class Case:
     methods: tuple[Method, ...] = METHODS
 
 
+def _outside(path: Path, widths: list[int]) -> Path:
+    """As `mlp`, of weights too large for one protobuf message: they lie in a file beside it, written layer by layer."""
+    random, nodes, tensors, name = np.random.default_rng(1), [], [], "x"
+    data = path.with_suffix(".data")
+    with data.open("wb") as file:
+        for layer, (fan_in, fan_out) in enumerate(pairwise(widths), 1):
+            out = "y" if layer == len(widths) - 1 else f"z{layer}"
+            weight = random.standard_normal((fan_out, fan_in), dtype=np.float32)
+            weight *= np.float32(1.0 / np.sqrt(fan_in))
+            bias = np.float32(0.3) * random.standard_normal(fan_out, dtype=np.float32)
+            for key, array in ((f"W{layer}", weight), (f"b{layer}", bias)):
+                tensor = TensorProto(name=key, data_type=TensorProto.FLOAT, dims=array.shape)
+                tensor.data_location = TensorProto.EXTERNAL
+                place = {"location": data.name, "offset": file.tell(), "length": array.nbytes}
+                for entry, value in place.items():
+                    tensor.external_data.add(key=entry, value=str(value))
+                file.write(array)
+                tensors.append(tensor)
+            nodes.append(
+                helper.make_node("Gemm", [name, f"W{layer}", f"b{layer}"], [out], f"fc{layer}", transB=1)
+            )
+            if out != "y":
+                name = f"a{layer}"
+                nodes.append(helper.make_node("Relu", [out], [name], f"relu{layer}"))
+    ends = [
+        helper.make_tensor_value_info(end, TensorProto.FLOAT, [1, width])
+        for end, width in (("x", widths[0]), ("y", widths[-1]))
+    ]
+    graph = helper.make_graph(nodes, "wide", ends[:1], ends[1:], tensors)
+    opset = helper.make_opsetid("", 13)
+    path.write_bytes(helper.make_model(graph, opset_imports=[opset], ir_version=8).SerializeToString())
+    return path
+
+
 def _mlp(width: int, layers: int) -> Case:
     def files(folder: Path) -> tuple[Path, Path]:
-        network = mlp(folder / f"mlp_{width}x{layers}.onnx", [784, *[width] * layers, 10], seed=1)
+        path, widths = folder / f"mlp_{width}x{layers}.onnx", [784, *[width] * layers, 10]
+        large = 4 * sum(a * b for a, b in pairwise(widths)) > MOST_IN_ONE_FILE
+        network = _outside(path, widths) if large else mlp(path, widths, seed=1)
         centre = np.random.default_rng(0).random(784)
         session = onnxruntime.InferenceSession(str(network))
         (outputs,) = session.run(None, {"x": centre[None].astype(np.float32)})

@@ -6,11 +6,13 @@ import dataclasses
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import helper
 
 from boundscope.errors import NetworkError
-from boundscope.network import Network, load_network
+from boundscope.network import Network, comparison, file, load_network, pieces, stored
 from boundscope.network.comparison import compare_with_onnxruntime
 from boundscope.network.operators.activation import Abs, LeakyRelu
 from boundscope.network.operators.linear import Gemm
@@ -36,6 +38,31 @@ def test_what_it_reports(tmp_path: Path) -> None:
     assert 0 <= result.max_difference < 1e-5
     assert 0 <= result.output_difference < 1e-5
     assert result.seconds > 0
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_weights_beside_the_file_may_be_more_than_protobuf_carries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bool
+) -> None:
+    """Such a network is compared in pieces or, where it cannot be cut, from a file with its weights beside it. Whoever
+    asks for the size of a model above 2 GiB is refused."""
+
+    def refused(*_: object) -> int:
+        raise EncodeError("Failed to serialize proto")
+
+    path = tmp_path / "b.onnx"
+    whole = onnx.load(two_layers(tmp_path / "a.onnx"))
+    onnx.save(whole, str(path), save_as_external_data=True, location="b.data", size_threshold=0)
+    expected = compare_with_onnxruntime(load_network(tmp_path / "a.onnx"), np.full(3, -1.0), np.full(3, 1.0))
+    network = load_network(path)
+    for module in (file, stored):
+        monkeypatch.setattr(module, "LARGE_BYTES", 1)
+    monkeypatch.setattr(pieces, "PIECES_FROM_BYTES", 1 if cut else 1 << 40)
+    monkeypatch.setattr(comparison, "PROTOBUF_LIMIT_BYTES", 1)
+    monkeypatch.setattr(onnx.ModelProto, "ByteSize", refused)
+    result = compare_with_onnxruntime(network, np.full(3, -1.0), np.full(3, 1.0))
+    assert result.tensors == expected.tensors
+    assert result.max_difference == pytest.approx(expected.max_difference, abs=1e-6)
 
 
 def test_one_wrong_weight_is_found_at_its_node(tmp_path: Path) -> None:

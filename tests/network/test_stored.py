@@ -300,10 +300,11 @@ print(loaded, peak() - start)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="VmHWM and clear_refs are Linux's")
+@pytest.mark.parametrize("beside", [False, True], ids=["inside", "beside"])
 @pytest.mark.parametrize("mode", ["mapped", "read"])
-def test_resident_memory(tmp_path: Path, mode: str) -> None:
-    """A network of 48 MiB: mapped, it takes a few MiB, also while all of it is walked through by bands; read, one copy
-    and not the three of before."""
+def test_resident_memory(tmp_path: Path, mode: str, beside: bool) -> None:
+    """A network of 48 MiB, whose data lie in the file or beside it: mapped, it takes a few MiB, also while all of it is
+    walked through by bands; read, one copy and not the three of before."""
     small = two_layers(tmp_path / "small.onnx")
     constants = {
         "W1": np.random.default_rng(0).random((3072, 4096), np.float32),
@@ -311,6 +312,8 @@ def test_resident_memory(tmp_path: Path, mode: str) -> None:
     }
     nodes = [helper.make_node("Gemm", ["x", "W1", "b1"], ["y"], transB=1)]
     path = save(model_of(nodes, inputs={"x": [1, 4096]}, outputs=["y"], constants=constants), tmp_path)
+    if beside:
+        onnx.save(onnx.load(path), str(path), save_as_external_data=True, location="weights.data")
     del constants
     done = subprocess.run(
         [sys.executable, "-c", RISE, str(small), str(path), mode], capture_output=True, text=True, check=True

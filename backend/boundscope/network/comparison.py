@@ -137,7 +137,8 @@ def _whole_session(network: Network, between: Callable[[], None]) -> Session:
             if name in wanted and name not in present:
                 present.add(name)
                 model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
-    if model.ByteSize() < PROTOBUF_LIMIT_BYTES:
+    # Not the model's ByteSize, which fails above the limit.
+    if sum(len(tensor.raw_data) for tensor in model.graph.initializer) < PROTOBUF_LIMIT_BYTES:
         return Session(model.SerializeToString(), network.name, optimized=False, threads=threads)
     with tempfile.TemporaryDirectory(prefix="boundscope-") as folder:
         path = Path(folder) / "network.onnx"

@@ -111,8 +111,8 @@ def open_model(
     path = Path(path)
     with ExitStack() as stack:
         source = _content(path, stack, mapped, unpacked)
-        skeleton = None if source is None or source.size < LARGE_BYTES else read_skeleton(source)
-        if skeleton is None or source is None or skeleton[0].functions:
+        skeleton = None if source is None else read_skeleton(source)
+        if skeleton is None or source is None or skeleton[0].functions or _holds_little(source, skeleton[0]):
             yield OpenModel(read_model(path), {})
             return
         model, numbered = skeleton
@@ -131,6 +131,11 @@ def open_model(
                 _load_external(tensor, path)
         watched = tuple(one.state for one in files.values() if mapped and not one.own)
         yield OpenModel(model, places, watched if places else ())
+
+
+def _holds_little(source: DataFile, model: onnx.ModelProto) -> bool:
+    """Whether a file is small, and so is what it needs: its data do not lie in another."""
+    return source.size < LARGE_BYTES and not has_external_data(model)
 
 
 def _content(path: Path, stack: ExitStack, mapped: bool, unpacked: BinaryIO | None) -> DataFile | None:

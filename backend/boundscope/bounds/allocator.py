@@ -20,7 +20,9 @@ def keep_freed_memory() -> None:
     By itself glibc gives them back to the system after each chunk of rows, and every page that the next chunk takes
     again is a fault and is zeroed: up to a third of a pass's CPU time. What a user has set in the environment stays.
     """
-    if any(name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")):
+    if any(
+        name in os.environ for name in ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES")
+    ):
         return
     with contextlib.suppress(OSError, AttributeError, TypeError):  # another C library
         library = ctypes.CDLL(None)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from boundscope.bounds.context import BoxContext, Charge, NodeFacts
+from boundscope.bounds.context import HALVED, BoxContext, Charge, NodeFacts
 from boundscope.bounds.domains import Domains, PartFacts, taken
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
@@ -24,9 +24,6 @@ from boundscope.bounds.support import Block, Elements, Support, Windows, added
 from boundscope.bounds.total import Total
 from boundscope.network.graph import Node
 
-# Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
-HALVED = 2.0**-960
-LEAST_SAFE = 2.0**-900  # a radius from here on is far from what halving loses
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 Blocks = dict[str, Block]
 
@@ -141,7 +138,7 @@ class BackwardPass:
         total = self._at(name, root)
         total.add(context.references[name].flatten()[elements] * signs)
         signs = signs.to(self._dtype)
-        node = next(node for node in context.network.nodes if name in node.outputs)
+        node = context.producer(name)
         rule = context.rule(node)
         if not rule.relaxed and len(node.outputs) == 1:
             with context.view(node, self._dtype) as view:
@@ -558,30 +555,27 @@ class BackwardPass:
 
     def _least_by_distance(self, name: str, block: Block) -> tuple[Tensor, Tensor]:
         """Least Σ coefficients·(x − reference) over a tensor's interval, and the error of computing it: [R] both."""
-        context = self._context
-        centre, radius = context.intervals[name].ball
-        shift = centre - context.references[name]
-        shifted = bool((shift != 0).any())
-        halved = not shifted and bool((radius < LEAST_SAFE).any())
-        flat = per_row(block.rows)
+        reach, flat = self._context.reach(name), per_row(block.rows)
+        radius, shift, whole = (
+            None if part is None else _met(block, part.flatten())
+            for part in (reach.radius, reach.shift, reach.whole)
+        )
+        assert radius is not None
         if not self._rigorous:
-            reach, moved = (_met(block, part.flatten()).to(flat.dtype) for part in (radius, shift))
-            spread = Spread.apply(flat, reach)  # type: ignore[no-untyped-call]
-            found = _sum(flat, moved) - spread if shifted else -spread
+            spread = Spread.apply(flat, radius.to(flat.dtype))  # type: ignore[no-untyped-call]
+            found = -spread if shift is None else _sum(flat, shift.to(flat.dtype)) - spread
             return found, torch.zeros_like(found)
-        radius, shift = (_met(block, part.flatten()) for part in (radius, shift))
         # The sums' errors are relative to |coefficients|·(|shift| + radius); the shift itself is rounded once.
-        whole = shift.abs() + radius + HALVED if shifted or halved else None
         values, magnitudes = [], []
         for rows in row_slices(flat):
-            part = flat[rows].double()
-            absolute = part.abs()
+            absolute = flat[rows].abs().double()
             spread = _sum(absolute, _of(radius, rows))
-            values.append(_sum(part, _of(shift, rows)) - spread if shifted else -spread)
+            moved = None if shift is None else _sum(flat[rows].double(), _of(shift, rows))
+            values.append(-spread if moved is None else moved - spread)
             magnitudes.append(spread if whole is None else _sum(absolute, _of(whole, rows)))
         count = flat.shape[1] + 8
-        error = torch.cat(magnitudes) * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
-        return torch.cat(values), error
+        error = _joined(magnitudes) * (gamma(count, ENGINE.unit) * INFLATION) + ENGINE.absolute(count)
+        return _joined(values), error
 
     def _concretize_parts(self, name: str, block: Block, interval: Interval, total: Total) -> None:
         """Least value of each row over its own part: ends [D, *S] of the tensor."""
@@ -622,6 +616,10 @@ def _met(block: Block, values: Tensor) -> Tensor:
         return values
     taken = block.support.take(values)
     return per_row(taken) if taken.dim() > 1 else taken
+
+
+def _joined(parts: list[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _sum(flat: Tensor, values: Tensor) -> Tensor:

@@ -43,6 +43,9 @@ FIXED_PART = 0.1
 LEAST_ELEMENTS = 32
 # A budget below this many times the network's constants has no room for the parts of them that are in use.
 ROOM_FOR_PARTS = 4
+# Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
+HALVED = 2.0**-960
+LEAST_SAFE = 2.0**-900  # a radius from here on is far from what halving loses
 GRID = 2.0**-20  # ends of intervals that are multiples of it may be summed without rounding
 _PLAIN_SUMS = (Add, Sub, Gemm, MatMul, Conv)
 
@@ -79,11 +82,33 @@ class Charge:
     @classmethod
     def of(cls, slack: Tensor, lost: float, engine: RoundingModel, dtype: torch.dtype) -> Charge:
         # A slack, or its product with a coefficient, may vanish in the rows' dtype.
-        kept = torch.where(slack > 0, slack.clamp(min=engine.underflow), slack).flatten().to(dtype)
-        kept = torch.where(
-            kept < slack.flatten(), torch.nextafter(kept, torch.full_like(kept, torch.inf)), kept
-        )
+        slack = slack.flatten()
+        kept = slack.to(dtype)
+        if dtype != slack.dtype:
+            kept = torch.nextafter(kept, kept.new_full((), math.inf))
+        kept = torch.where(slack == 0, 0.0, kept.clamp(min=engine.underflow))  # a NaN stays one
         return cls(kept, lost + engine.absolute(kept.numel()))
+
+
+@dataclass(frozen=True)
+class Reach:
+    """An interval as shift ± radius of the distance from a reference point, float64 [*S]; no shift: zero. `whole` is
+    what errors of sums are relative to, |shift| + radius and what halving loses; none: the radius."""
+
+    radius: Tensor
+    shift: Tensor | None
+    whole: Tensor | None
+
+
+@dataclass(frozen=True)
+class _Loan:
+    """What a node borrows of the weights, and how; and its outputs' shapes."""
+
+    names: tuple[str, ...]
+    stored: list[str]
+    sparse: list[str]
+    more: dict[str, list[str]]
+    output_shapes: tuple[tuple[int, ...], ...]
 
 
 @dataclass
@@ -156,6 +181,9 @@ class BoxContext:
     subnormal: frozenset[str] = frozenset()
     _deviations: dict[str, Tensor] = field(default_factory=dict)
     _live: dict[str, Elements | None] = field(default_factory=dict)
+    _rules: dict[str, Rule[Any]] = field(default_factory=dict)  # by node
+    _reach: dict[str, Reach] = field(default_factory=dict)
+    _loans: dict[str, _Loan] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -200,22 +228,54 @@ class BoxContext:
         return context
 
     def rule(self, node: Node) -> Rule[Any]:
-        rule = rule_of(node.op)
-        if rule is None:
-            raise UnsupportedOperatorError(
-                f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule"
-            )
-        return rule.use([bool(name) and name not in self.network.constants for name in node.inputs])
+        found = self._rules.get(node.name)
+        if found is None:
+            rule = rule_of(node.op)
+            if rule is None:
+                raise UnsupportedOperatorError(
+                    f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule"
+                )
+            perturbed = [bool(name) and name not in self.network.constants for name in node.inputs]
+            found = self._rules[node.name] = rule.use(perturbed)
+        return found
+
+    def producer(self, name: str) -> Node:
+        """The node that computes a tensor."""
+        return self._producers[name]
 
     @contextmanager
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
         """The node with its constants lent for the time of the `with`: in `dtype`, by default float64, or large ones
         as stored where its rule converts them itself."""
-        names = tuple(name for name in node.inputs if name in self.network.constants)
-        rule = self.rule(node)
-        stored = [node.inputs[index] for index in rule.as_stored]
-        sparse = [node.inputs[index] for index in rule.as_sparse if node.inputs[index] not in self.subnormal]
+        loan = self._loans.get(node.name)
+        if loan is None:
+            loan = self._loans[node.name] = self._loan(node)
         facts = self.facts.get(node.name) if self._parts_fit else None
+        with self.weights.use(loan.names, dtype, loan.stored, loan.sparse, **loan.more) as lent:
+            kept = None
+            if facts is not None:
+                # Parts of a weight as stored serve passes of every dtype.
+                own = next((lent[name].dtype for name in loan.stored if name in lent), dtype or torch.float64)
+                kept = facts.kept.setdefault(own, {})
+            before = 0 if kept is None else len(kept)
+            yield NodeView(
+                kept=kept,
+                node=node,
+                op=node.op,
+                constants=tuple([lent.get(name) for name in node.inputs]),
+                inputs=tuple([None if name in lent else self.intervals.get(name) for name in node.inputs]),
+                output_shapes=loan.output_shapes,
+                deviations=tuple(
+                    [self.deviation(name) if name in self.intervals else None for name in node.inputs]
+                ),
+            )
+        if kept is not None and len(kept) > before:
+            for value in list(kept.values())[before:]:
+                if isinstance(value, Tensor):
+                    self.ledger.hold(value, "weights")
+
+    def _loan(self, node: Node) -> _Loan:
+        rule = self.rule(node)
         more = {}
         if self.weights.lends_tiles:
             more["tiled"] = [
@@ -223,30 +283,13 @@ class BoxContext:
                 for index in rule.as_tiles
                 if index < len(node.inputs) and node.inputs[index] not in self.subnormal
             ]
-        with self.weights.use(names, dtype, stored, sparse, **more) as lent:
-            kept = None
-            if facts is not None:
-                # Parts of a weight as stored serve passes of every dtype.
-                own = next((lent[name].dtype for name in stored if name in lent), dtype or torch.float64)
-                kept = facts.kept.setdefault(own, {})
-            before = 0 if kept is None else len(kept)
-            yield NodeView(
-                kept=kept,
-                node=node,
-                op=node.op,
-                constants=tuple(lent.get(name) for name in node.inputs),
-                inputs=tuple(None if name in lent else self.intervals.get(name) for name in node.inputs),
-                output_shapes=tuple(
-                    self.network.tensors[name].shape if name else () for name in node.outputs
-                ),
-                deviations=tuple(
-                    self.deviation(name) if name in self.intervals else None for name in node.inputs
-                ),
-            )
-        if kept is not None and len(kept) > before:
-            for value in list(kept.values())[before:]:
-                if isinstance(value, Tensor):
-                    self.ledger.hold(value, "weights")
+        return _Loan(
+            names=tuple(name for name in node.inputs if name in self.network.constants),
+            stored=[node.inputs[index] for index in rule.as_stored],
+            sparse=[node.inputs[i] for i in rule.as_sparse if node.inputs[i] not in self.subnormal],
+            more=more,
+            output_shapes=tuple(self.network.tensors[name].shape if name else () for name in node.outputs),
+        )
 
     def deviation(self, name: str) -> Tensor:
         """Largest distance of each element of a tensor from its reference, rounded up."""
@@ -255,6 +298,17 @@ class BoxContext:
             farthest = torch.maximum(interval.upper - reference, reference - interval.lower)
             self._deviations[name] = farthest * (1.0 + 4.0 * ENGINE.unit)
         return self._deviations[name]
+
+    def reach(self, name: str) -> Reach:
+        """Where a tensor's interval lies as rows at its distance from the reference meet it."""
+        if name not in self._reach:
+            centre, radius = self.intervals[name].ball
+            shift = centre - self.references[name]
+            shifted = bool((shift != 0).any())
+            halved = not shifted and bool((radius < LEAST_SAFE).any())
+            whole = shift.abs() + radius + HALVED if shifted or halved else None
+            self._reach[name] = Reach(radius, shift if shifted else None, whole)
+        return self._reach[name]
 
     def live(self, name: str) -> Elements | None:
         """The elements of a tensor that can leave its reference point, where that spares enough of those that cannot,
@@ -414,6 +468,7 @@ class BoxContext:
         both = self.intervals[name].intersected(interval.require_finite(name), name)
         self.intervals[name] = both.require_finite(name)
         self._deviations.pop(name, None)
+        self._reach.pop(name, None)
         self._hold(self.intervals[name])
 
     def _limited(self, interval: Interval, limits: tuple[float, float]) -> Interval:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -106,6 +107,8 @@ class BoundEngine:
             # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
             exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
         self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
+        sizes = [t.size for name, t in self.network.tensors.items() if name not in self.network.constants]
+        self._widest = max(sizes, default=1)
         # When, on the monitor's clock, α-CROWN ends its searches: what they have found by then is proven and used.
         self.search_until_s = math.inf
         self._chunk_rows = chunk_rows
@@ -121,6 +124,12 @@ class BoundEngine:
         return BoundEngine(network, weights, ledger, device=self.device)
 
     # ------------------------------------------------------------ one box
+
+    def inputs_of(self, box: Box) -> BoxContext:
+        """A context that knows nothing of its box but the inputs."""
+        return BoxContext.over(
+            box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
+        )
 
     def context(
         self, box: Box, method: Method, *, case: int = 0, known: Mapping[str, Interval] | None = None
@@ -306,15 +315,16 @@ class BoundEngine:
             lines = all(self.ranks.gather(lines))
         dtype = self._hidden_dtype if lines else torch.float64
 
-        elements = wanted if len(wanted) else wanted.new_zeros(1)  # for rows that begin elsewhere
+        # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound. Rows of elements that
+        # other ranks hold, and those that fill a chunk, are zero.
+        around = (2 * first, 2 * (count - first - len(wanted)))
+        signs = torch.ones(2 * len(wanted), dtype=torch.float64, device=self.device)
+        signs[1::2] = -1.0
+        signs, elements = F.pad(signs, around), F.pad(wanted.repeat_interleave(2), around)
 
         def bound(chunk: Chunk, rows: int) -> Tensor:
-            # Rows 2k and 2k+1 are +e and −e of the same element: its lower and its upper bound.
-            index = torch.arange(chunk.start, chunk.start + rows, device=self.device)
-            place = index // 2 - first
-            filled = (index < chunk.stop) & (place >= 0) & (place < len(wanted))
-            element = elements[torch.where(filled, place, 0)]
-            sign = torch.where(filled, 1.0 - 2.0 * (index % 2), 0.0).to(torch.float64)
+            fill = (0, rows - (chunk.stop - chunk.start))
+            element, sign = (F.pad(each[chunk.start : chunk.stop], fill) for each in (elements, signs))
             return self._bounded(
                 context,
                 lambda one: one.lower_elements(name, element, sign),
@@ -330,7 +340,8 @@ class BoundEngine:
         pairs = pairs.reshape(count, 2)[own]
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
-        lower[wanted], upper[wanted] = pairs[:, 0], -pairs[:, 1]
+        lower.index_copy_(0, wanted, pairs[:, 0])
+        upper.index_copy_(0, wanted, -pairs[:, 1])
         # The interval's own bounds stay where they are tighter; `tighten` reports a true crossing.
         return Interval(lower.reshape(interval.lower.shape), upper.reshape(interval.upper.shape))
 
@@ -357,16 +368,18 @@ class BoundEngine:
         if self.ranks.rank:
             return
         width = interval.upper - interval.lower
+        ends = (interval.lower.min(), interval.upper.max(), width.mean(), width.max())
+        lower_min, upper_max, width_mean, width_max = torch.stack(ends).tolist()
         self.monitor.emit(
             LayerBounds(
                 case=case,
                 node=node.name,
                 op=node.op.onnx_type,
                 size=width.numel(),
-                lower_min=float(interval.lower.min()),
-                upper_max=float(interval.upper.max()),
-                width_mean=float(width.mean()),
-                width_max=float(width.max()),
+                lower_min=lower_min,
+                upper_max=upper_max,
+                width_mean=width_mean,
+                width_max=width_max,
                 unstable=unstable,
                 method=str(method),
             )
@@ -513,8 +526,7 @@ class BoundEngine:
 
     def _chunk_size(self, count: int) -> int:
         """Rows a chunk: as asked or the default, less where this rank's budget or the number of rows is small."""
-        tensors = self.network.tensors.items()
-        widest = max(info.size for name, info in tensors if name not in self.network.constants)
+        widest = self._widest
         most = -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE
         limit = self.ledger.limit_bytes
         free = None if limit is None else limit - self.ledger.total_bytes

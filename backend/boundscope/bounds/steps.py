@@ -55,7 +55,7 @@ class LineStep:
     def through(self, rows: Tensor) -> Backward:
         """As Lines.through."""
         negative = rows.clamp(max=0)
-        carried = torch.addcmul(rows * self.lines.lower_slope, negative, self.tilt)
+        carried = (rows * self.lines.lower_slope).addcmul_(negative, self.tilt)
         constant = _weighed(negative, self.upper)
         if self.lower is not None:
             constant = constant + _weighed(rows - negative, self.lower)

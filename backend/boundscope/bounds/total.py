@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -102,7 +104,7 @@ class Total:
             return value
         error = self._error() * INFLATION
         bound = value - error
-        infinity = torch.full((), float("inf"), dtype=bound.dtype, device=bound.device)
+        infinity = bound.new_full((), math.inf)
         bound = torch.where(error > 0, torch.nextafter(bound, -infinity), bound)
         # A sum that overflowed says nothing, and must not pass for a bound above every goal.
         return torch.where(bound == infinity, torch.nan, bound)

@@ -165,8 +165,7 @@ class BoundEngine:
         for done, node in enumerate(self.network.nodes):
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
-            with self.weights.in_step(self.ranks.size > 1):
-                self._in_step(partial(_advance, context, forward, node))
+            self._in_step(partial(_advance, context, forward, node, shared=self.ranks.size > 1))
             self.monitor.emit(
                 Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
             )
@@ -548,8 +547,9 @@ def _half(size: int) -> int:
     return max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
 
 
-def _advance(context: BoxContext, forward: ForwardPass | None, node: Node) -> None:
-    context.advance(node)
+def _advance(context: BoxContext, forward: ForwardPass | None, node: Node, *, shared: bool) -> None:
+    with context.weights.in_step(shared):
+        context.advance(node)
     if forward is not None:
         forward.advance(node)
 

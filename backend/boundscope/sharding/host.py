@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 BLOCK_COLUMNS = 256  # of a matrix, which lie together: a tile is one piece of memory
 READ_ROWS = 2048  # of a block, read at a time where single rows are wanted
+ALIGNED_BYTES = 64  # as torch's own memory: what a product rounds may depend on it
 NAME = "boundscope-weights"
 Index = slice | Tensor
 # Where a part of a matrix is kept that a rule uses again and again: a dictionary and its key. What lies there may be
@@ -245,6 +246,11 @@ class HostMatrix:
         return found
 
     def _rows(self, block: int, first: int, stop: int) -> Tensor:
+        """Rows of a block: a view of this rank's own where they lie as a copy would, else a copy."""
+        if self.own_rows.start <= first and stop <= self.own_rows.stop:
+            own = self._own[block][first - self.own_rows.start : stop - self.own_rows.start]
+            if own.data_ptr() % ALIGNED_BYTES == 0:
+                return own
         start, width = self._block(block)
         place = start + first * width * self.dtype.itemsize
         return self.memory.read(place, (stop - first, width), self.dtype)

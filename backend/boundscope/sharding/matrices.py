@@ -165,6 +165,7 @@ class LentMatrix:
     rows: Tensor | None = None  # of the stored matrix; None: all
     columns: Tensor | None = None
     transposed: bool = False
+    together: bool = False  # all ranks take the same products with it now, and share them out
 
     is_sparse = False
     requires_grad = False
@@ -220,6 +221,30 @@ class LentMatrix:
             wanted.append((chosen[0], chosen[1]))
         for tile in self.stored.gather(wanted):
             yield tile.T if self.transposed else tile
+
+    def own_bands(self, bands: Sequence[slice]) -> list[slice]:
+        """Of bands of rows, those that this rank takes of a product that all take together: the first of them on rank
+        0, as the rows lie."""
+        ranks = self.stored.ranks
+        return [band for number, band in enumerate(bands) if number * ranks.size // len(bands) == ranks.rank]
+
+    def of_all_ranks(self, parts: Sequence[Tensor], bands: Sequence[slice]) -> list[Tensor]:
+        """Values [..., k] at the rows of this rank's bands, of one dtype, as values [..., m] at all of them.
+
+        Raises:
+            PeerStoppedError: another rank has failed.
+        """
+        ranks = self.stored.ranks
+        widths = [0] * ranks.size
+        for number, band in enumerate(bands):
+            widths[number * ranks.size // len(bands)] += band.stop - band.start
+        flat = [part.reshape(part.shape[:-1].numel(), part.shape[-1]) for part in parts]
+        sent = flat[0].new_zeros(sum(len(part) for part in flat), max(widths))
+        sent[:, : widths[ranks.rank]] = torch.cat(flat)
+        received = ranks.share(sent)
+        whole = torch.cat([one[:, :width] for one, width in zip(received, widths, strict=True)], dim=1)
+        split = whole.split([len(part) for part in flat])
+        return [one.reshape(*part.shape[:-1], -1) for one, part in zip(split, parts, strict=True)]
 
     def whole(self) -> Tensor:
         (part,) = self.tiles([(slice(0, len(self)), slice(0, self.shape[1]))])

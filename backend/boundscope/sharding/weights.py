@@ -58,6 +58,12 @@ class WeightStore:
         """
         raise NotImplementedError
 
+    @contextmanager
+    def in_step(self, on: bool) -> Iterator[None]:
+        """While this lasts, and `on`, every rank takes the same products with what is lent, in the same order: they may
+        share them out."""
+        yield
+
     def watch_parts(self, on: bool) -> None:
         """From now on note, or not, which parts of matrices rules keep to use them again; until `keep_parts`."""
 
@@ -185,6 +191,7 @@ class RowShardedWeights(WeightStore):
             else:
                 self._shards[name] = HostConstant(array, memory, layout.offsets[name], ranks, ledger)
         self._memory = memory
+        self._together = False
         if memory is not None:
             ranks.agree(None)  # all have written
 
@@ -208,11 +215,20 @@ class RowShardedWeights(WeightStore):
                 whole = self._whole[name]
                 lent[name] = whole.to(wanted) if whole.is_floating_point() else whole
             elif name in self._matrices and name in tiled:
-                lent[name] = LentMatrix(self._matrices[name])
+                matrix = self._matrices[name]
+                lent[name] = LentMatrix(matrix, together=self._together and not matrix.in_step)
             else:
                 lent[name] = self._ledger.hold(self._gathered(name, wanted, name in stored), "gathered")
         yield lent
         lent.clear()
+
+    @contextmanager
+    def in_step(self, on: bool) -> Iterator[None]:
+        before, self._together = self._together, on
+        try:
+            yield
+        finally:
+            self._together = before
 
     def watch_parts(self, on: bool) -> None:
         if self._memory is not None:

@@ -124,29 +124,35 @@ def product(rows: Tensor, weight: Matrix) -> Tensor:
     """rows @ weightᵀ for a weight [out, in] of any dtype."""
     if not _is_tiled(weight):
         return rows @ _small(weight).to(rows.dtype).T
-    return _outputs(weight, [lambda tile, columns: rows[..., columns] @ tile.to(rows.dtype).T])[0]
+    return _outputs(weight, [(rows, False)])[0]
 
 
 def absolute_product(rows: Tensor, weight: Matrix) -> Tensor:
     """rows @ |weight|ᵀ without a second copy of a large weight [out, in]."""
     if not _is_tiled(weight):
         return rows @ _small(weight).abs().to(rows.dtype).T
-    return _outputs(weight, [lambda tile, columns: rows[..., columns] @ tile.abs().to(rows.dtype).T])[0]
+    return _outputs(weight, [(rows, True)])[0]
 
 
-def _outputs(weight: Matrix, parts: Sequence[Callable[[Tensor, slice], Tensor]]) -> list[Tensor]:
-    """Sums over a weight's tiles [out, in] of what each part makes of a tile and its columns: [..., out]."""
+def _outputs(weight: Matrix, factors: Sequence[tuple[Tensor, bool]]) -> list[Tensor]:
+    """rows @ weightᵀ for each of some rows [..., in], or, where true, rows @ |weight|ᵀ: [..., out], sums in the order
+    of the weight's tiles [out, in]. Of a matrix that ranks read together each takes some of the outputs."""
     bands = [slice(first, min(first + TILE_ROWS, len(weight))) for first in range(0, len(weight), TILE_ROWS)]
-    cuts = [(band, columns) for band in bands for columns in _cuts(weight.shape[1])]
-    found: list[list[Tensor]] = [[] for _ in parts]
+    together = weight if isinstance(weight, LentMatrix) and weight.together else None
+    own = bands if together is None else together.own_bands(bands)
+    cuts = [(band, columns) for band in own for columns in _cuts(weight.shape[1])]
+    found: list[list[Tensor]] = [[] for _ in factors]
     for (_, columns), tile in zip(cuts, tiles_of(weight, cuts), strict=True):
-        for sums, part in zip(found, parts, strict=True):
-            value = part(tile, columns)
+        for sums, (rows, absolute) in zip(found, factors, strict=True):
+            value = rows[..., columns] @ (tile.abs() if absolute else tile).to(rows.dtype).T
             if columns.start:
                 sums[-1] = sums[-1] + value
             else:
                 sums.append(value)
-    return [_joined(sums) for sums in found]
+    if together is None:
+        return [_joined(sums) for sums in found]
+    none = [rows.new_empty(*rows.shape[:-1], 0) for rows, _ in factors]
+    return together.of_all_ranks([_joined(sums or [one]) for sums, one in zip(found, none, strict=True)], bands)
 
 
 def sparse_product(rows: Tensor, matrix: Tensor) -> Tensor:
@@ -166,13 +172,7 @@ def both_products(rows: Tensor, others: Tensor, weight: Matrix) -> tuple[Tensor,
     if not _is_tiled(weight):
         weight = _small(weight)
         return product(rows, weight), absolute_product(others, weight)
-    plain, absolute = _outputs(
-        weight,
-        [
-            lambda tile, columns: rows[:, columns] @ tile.to(rows.dtype).T,
-            lambda tile, columns: others[:, columns] @ tile.abs().to(rows.dtype).T,
-        ],
-    )
+    plain, absolute = _outputs(weight, [(rows, False), (others, True)])
     return plain, absolute
 
 

@@ -38,7 +38,7 @@ from boundscope.search.attack import Attack
 from boundscope.search.evaluation import BatchedNetwork
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import networks as networks_module
-from boundscope.worker import verify as verify_module
+from boundscope.worker import reading as reading_module
 from boundscope.worker import witness as witness_module
 from boundscope.worker.files import JobFiles
 from boundscope.worker.verify import run_verify
@@ -89,8 +89,8 @@ def failing(real: Callable[..., Any], after: int) -> Callable[..., Any]:
         (ReluRule, "relax"),
         (BackwardPass, "lower"),
         (BatchedNetwork, "outputs"),
-        (verify_module, "compare_with_onnxruntime"),
-        (verify_module, "read_property"),
+        (reading_module, "compare_with_onnxruntime"),
+        (reading_module, "read_property"),
         (networks_module, "load_network"),
     ],
 )
@@ -99,7 +99,7 @@ def test_an_error_in_any_step_of_a_proof_proves_nothing(
 ) -> None:
     assert verify(*proven, method=Method.CROWN).verdict is Verdict.UNKNOWN
     assert verify(*proven, method=Method.ALPHA_CROWN).verdict is Verdict.VERIFIED
-    once = owner in (verify_module, networks_module)
+    once = owner in (reading_module, networks_module)
     monkeypatch.setattr(owner, step, failing(getattr(owner, step), 0 if once else after))
     try:
         result = verify(*proven, method=Method.ALPHA_CROWN)
@@ -111,7 +111,7 @@ def test_an_error_in_any_step_of_a_proof_proves_nothing(
 
 @pytest.mark.parametrize(
     ("owner", "step"),
-    [(witness_module, "replay"), (Attack, "run"), (verify_module, "compare_with_onnxruntime")],
+    [(witness_module, "replay"), (Attack, "run"), (reading_module, "compare_with_onnxruntime")],
 )
 def test_an_error_in_any_step_of_a_refutation_refutes_nothing(
     violated: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, owner: Any, step: str

@@ -38,7 +38,7 @@ from boundscope.protocol import Branching, LogLine, Method, PropertyFile, Verdic
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import engines as engines_module
 from boundscope.worker import networks as networks_module
-from boundscope.worker import verify as verify_module
+from boundscope.worker import reading as reading_module
 from boundscope.worker import witness as witness_module
 from boundscope.worker.files import JobFiles
 from boundscope.worker.verify import run_verify
@@ -77,7 +77,7 @@ AROUND = (
 )
 AROUND_FUNCTIONS = ("run_verify", "_VerifyRun.__init__", "_VerifyRun.result", "_VerifyRun._guarded")
 AROUND_FUNCTIONS += ("_VerifyRun._settled", "_VerifyRun._peaks", "_VerifyRun._tell_traffic")
-AROUND_FUNCTIONS += ("_budget", "RankGroup.")
+AROUND_FUNCTIONS += ("_budget", "RankGroup.", "Steps.__init__", "Reading.__init__")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,8 +244,8 @@ def test_an_error_in_any_function_is_no_verdict(tmp_path: Path, name: str) -> No
 STEPS = [
     (Network, "evaluate"),
     (networks_module, "load_network"),
-    (verify_module, "read_property"),
-    (verify_module, "compare_with_onnxruntime"),
+    (reading_module, "read_property"),
+    (reading_module, "compare_with_onnxruntime"),
     (BoxContext, "advance"),
     (BoxContext, "tighten"),
     (ForwardPass, "advance"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -59,6 +57,7 @@ from boundscope.variability.tables_files import write_table
 from boundscope.worker.files import VariabilityFiles
 from boundscope.worker.noise import LiveNoise, Measured, flat_range, measure, told_sources, write_tables
 from boundscope.worker.proven import Deployed, deployed
+from boundscope.worker.steps import Steps
 from boundscope.worker.summary import network_summary
 from boundscope.worker.versions import versions
 
@@ -95,7 +94,7 @@ class _VariabilityRun:
         self, job: VariabilityJob, files: VariabilityFiles, monitor: Monitor, ranks: RankGroup
     ) -> None:
         self.job, self.files, self.monitor, self.ranks = job, files, monitor, ranks
-        self.times = {"load": 0.0, "parse": 0.0, "solve": 0.0}
+        self.steps = Steps(monitor, ranks)
         self.ledger = MemoryLedger(_budget(job, ranks))
         self.inputs: Inputs | None = None
         self.baseline_words = ""
@@ -120,7 +119,7 @@ class _VariabilityRun:
             verdict=verdict,
             reason=reason,
             samples_asked=job.samples,
-            seconds=Seconds(**self.times),
+            seconds=Seconds(**self.steps.times),
             arithmetic=f"{job.mode.label}{precision}, seed {job.seed}",
             points=0 if self.inputs is None else self.inputs.count,
             inputs="" if self.inputs is None else self.inputs.source,
@@ -171,40 +170,22 @@ class _VariabilityRun:
         except BoundscopeError as error:
             return Verdict.ERROR, str(error)
 
-    @contextlib.contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        start_s = self.monitor.now_s
-        try:
-            yield
-        finally:
-            self.times[part] += self.monitor.now_s - start_s
-
-    @contextlib.contextmanager
-    def _agreed(self) -> Iterator[None]:
-        """What one rank raises in the block, all ranks raise at its end: nobody waits for one that left."""
-        error: BoundscopeError | None = None
-        try:
-            yield
-        except BoundscopeError as caught:
-            error = caught
-        self.ranks.agree(error)
-
     # ------------------------------------------------------------ steps
 
     def _run(self) -> tuple[Verdict | None, str]:
-        with self._agreed():
+        with self.steps.agreed():
             subject = self._load()
-        with self._timed("solve"):
-            with self._agreed():
+        with self.steps.timed("solve"):
+            with self.steps.agreed():
                 baseline = self._baseline(subject)
             self._same_on_all_ranks(baseline)
             run = self._sample(subject, baseline)
-            with self._agreed():
+            with self.steps.agreed():
                 if self.ranks.rank == 0:
                     self._measure(subject, run)
             if not self.cut_short:
                 self._search(subject, baseline)
-                with self._agreed():
+                with self.steps.agreed():
                     if self.ranks.rank == 0:
                         self._meet_proof(subject, run)
         return self._outcome()
@@ -225,12 +206,12 @@ class _VariabilityRun:
 
     def _load(self) -> _Subject:
         job, leads = self.job, self.ranks.rank == 0
-        with self._timed("load"):
+        with self.steps.timed("load"):
             network = load_network(self.files.network)
             layers = layers_of(network, job.layers)
             if leads:
                 self.monitor.emit(network_summary(network))
-        with self._timed("parse"):
+        with self.steps.timed("parse"):
             prop = self._read_property(network)
             if prop is not None and leads:
                 self.monitor.emit(summarize(prop))
@@ -238,7 +219,7 @@ class _VariabilityRun:
         limit = self.ledger.limit_bytes
         if limit is not None:
             require_memory(layers, self.inputs.count, job.samples, limit)
-        with self._timed("load"):
+        with self.steps.timed("load"):
             if leads:
                 comparison = compare_with_onnxruntime(network, *flat_range(network, self.inputs), seed=0)
                 self.monitor.log(
@@ -314,7 +295,7 @@ class _VariabilityRun:
         job, rank, folder = self.job, self.ranks.rank, subject.folder
         classes = class_axes(subject.sampler.layers, job.class_axis)
         run = None
-        with self._agreed():
+        with self.steps.agreed():
             if rank == 0:
                 run = folder.resume(baseline, classes)
                 if run.numbers:
@@ -325,10 +306,10 @@ class _VariabilityRun:
         mine = share(missing, rank, self.ranks.size)
         run = run if run is not None else folder.start(baseline, classes)
         path = folder.moments if rank == 0 else folder.part(rank)
-        with self._agreed():
+        with self.steps.agreed():
             self._take(subject.sampler, run, mine, path)
         self.cut_short = any(self.ranks.gather(self.cut_short))
-        with self._agreed():
+        with self.steps.agreed():
             if rank == 0:
                 folder.finish(run, self.ranks.size)
                 self.samples = len(run.numbers)

@@ -27,8 +27,9 @@ FIRST_SHARE = 0.6  # of the time, for the first of two searches
 
 
 def free_inputs(case: Case) -> int:
-    """Inputs whose ends differ."""
-    return int(np.count_nonzero(case.box.lower < case.box.upper))
+    """Inputs that can be halved: a number lies between their ends. The ends of a fixed one are neighbours where its
+    decimal is no binary fraction."""
+    return int(np.count_nonzero(np.nextafter(case.box.lower, np.inf) < case.box.upper))
 
 
 def splits_activations(network: Network) -> bool:

@@ -243,7 +243,7 @@ class LentMatrix:
         sent[:, : widths[ranks.rank]] = torch.cat(flat)
         received = ranks.share(sent)
         whole = torch.cat([one[:, :width] for one, width in zip(received, widths, strict=True)], dim=1)
-        split = whole.split([len(part) for part in flat])
+        split = torch.split(whole, [len(part) for part in flat])
         return [one.reshape(*part.shape[:-1], -1) for one, part in zip(split, parts, strict=True)]
 
     def whole(self) -> Tensor:

@@ -144,7 +144,8 @@ def _outputs(weight: Matrix, factors: Sequence[tuple[Tensor, bool]]) -> list[Ten
     found: list[list[Tensor]] = [[] for _ in factors]
     for (_, columns), tile in zip(cuts, tiles_of(weight, cuts), strict=True):
         for sums, (rows, absolute) in zip(found, factors, strict=True):
-            value = rows[..., columns] @ (tile.abs() if absolute else tile).to(rows.dtype).T
+            tile = tile.to(rows.dtype)  # once for all of them
+            value = rows[..., columns] @ (tile.abs() if absolute else tile).T
             if columns.start:
                 sums[-1] = sums[-1] + value
             else:

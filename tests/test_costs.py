@@ -35,6 +35,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> NetworkCosts:
 def test_the_model_has_the_numbers_of_the_engine() -> None:
     """What the engine takes for chunks, tiles and frames is what the model counts with."""
     pairs = (
+        (costs_setup.CHUNK_SEARCHED, engine.CHUNK_SEARCHED),
         (costs_setup.CHUNK_MULTIPLE, engine.CHUNK_MULTIPLE),
         (costs_setup.CHUNK_DEFAULT, engine.CHUNK_DEFAULT),
         (costs_setup.CHUNK_LARGEST, engine.CHUNK_LARGEST),

@@ -9,6 +9,7 @@ from boundscope.protocol import MEMORY_CATEGORIES, Method, NetworkCosts, Precisi
 
 # The engine's own numbers; tests/test_costs.py holds them to it.
 CHUNK_MULTIPLE, CHUNK_DEFAULT, CHUNK_LARGEST, CHUNK_ELEMENTS = 16, 256, 1024, 1 << 20
+CHUNK_SEARCHED = 256
 LIVE_COPIES = 5
 LARGE_ELEMENTS, WHOLE_BELOW, FEW_ROWS = 1 << 18, 4096, 64
 TILE_ROWS, TILE_COLUMNS, LONGEST_SUM = 512, 256, 768
@@ -133,7 +134,10 @@ def chunk_size(
         free = max(0, int(setup.budget_bytes - held_bytes)) // 2
         size = min(size, free // (8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
     size = max(size, CHUNK_MULTIPLE)
-    if setup.gathers and setup.splits_rows and not searched:
+    if searched:
+        chunks = -(-count // min(size, CHUNK_SEARCHED))
+        return up(-(-count // chunks), CHUNK_MULTIPLE)
+    if setup.gathers and setup.splits_rows:
         size = max(size, min(2 * size, CHUNK_DEFAULT * setup.ranks))
     return size
 

@@ -7,6 +7,7 @@ sound whatever the parameters are.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.chain import Chain, ChainSearch
 from boundscope.bounds.context import BoxContext
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Node
@@ -46,6 +48,9 @@ class _Chunk:
     def done(self, bounds: Tensor) -> bool:
         return self.stands(bounds, bounds.new_zeros(len(bounds)))[0]
 
+    def any(self, mine: bool) -> bool:
+        return any(bool(one) for one in self.ranks.share(torch.tensor([mine])))
+
     def stands(self, bounds: Tensor, gains: Tensor) -> tuple[bool, float]:
         """Whether bounds [R] need not get better, or there is no time, and the sum of the gains [R] of all rows."""
         enough = self.enough is not None and self.enough(bounds)
@@ -54,7 +59,7 @@ class _Chunk:
         done = not any(bool(one[0]) for one in every) or any(bool(one[1]) for one in every)
         # Exact, so that it is the same however the rows are dealt to ranks.
         parts = every if self.ranks.splits_rows else every[:1]
-        return done, math.fsum(gain for one in parts for gain in one[2:].tolist())
+        return done, math.fsum(itertools.chain.from_iterable(one[2:].tolist() for one in parts))
 
 
 TELL_S = 0.5  # between two words on how far a search is
@@ -74,8 +79,8 @@ class _Parameters:
         self.slope_free = rule.slope_free
         self._default = default.to(torch.float32)
         start = self._default.flatten()[self.matters].expand(count, -1).clone()
-        self.values = context.ledger.hold(start, "slopes").requires_grad_()
-        self.best = context.ledger.hold(start.detach().clone(), "slopes")
+        self.values = context.ledger.hold(start, "slopes")
+        self.best = context.ledger.hold(start.clone(), "slopes")
         self._mean = context.ledger.hold(torch.zeros_like(self.best), "slopes")
         self._square = context.ledger.hold(torch.zeros_like(self.best), "slopes")
 
@@ -86,20 +91,50 @@ class _Parameters:
         return flat.scatter(1, index, values).reshape(len(values), *self._default.shape)
 
     def keep(self, improved: Tensor) -> None:
-        torch.where(improved[:, None], self.values.detach(), self.best, out=self.best)
+        torch.where(improved[:, None], self.values, self.best, out=self.best)
 
-    def ascend(self, step: int, rate: float) -> None:
-        """One step of Adam (Kingma and Ba 2015, arXiv 1412.6980) up the gradient, kept within 0 … 1."""
-        gradient = self.values.grad
-        if gradient is None:
-            return
+    def ascend(self, gradient: Tensor, step: int, rate: float) -> None:
+        """One step of Adam (Kingma and Ba 2015, arXiv 1412.6980) up the gradient, which it overwrites, kept within
+        0 … 1."""
         first, second = BETAS
         self._mean.lerp_(gradient, 1.0 - first)
         self._square.mul_(second).addcmul_(gradient, gradient, value=1.0 - second)
-        size = (self._square / (1.0 - second**step)).sqrt_().add_(EPSILON)
-        values = self.values.detach()
-        values.addcdiv_(self._mean, size, value=rate / (1.0 - first**step)).clamp_(0.0, 1.0)
-        self.values.grad = None
+        size = torch.mul(self._square, 1.0 / (1.0 - second**step), out=gradient).sqrt_().add_(EPSILON)
+        self.values.addcdiv_(self._mean, size, value=rate / (1.0 - first**step)).clamp_(0.0, 1.0)
+
+    def settle(self) -> None:
+        """Let go of all but the best."""
+        self.values = self._mean = self._square = self.best
+
+
+class _GraphSearch:
+    """Steps of a search for the parameters of one chunk of rows of any network, by PyTorch's gradients."""
+
+    def __init__(self, context: BoxContext, bound: BoundOf, parameters: dict[str, _Parameters]) -> None:
+        self._context, self._bound, self._parameters = context, bound, parameters
+        self._leaves: dict[str, Tensor] = {}
+        self._lower: Tensor | None = None
+
+    def forward(self) -> Tensor:
+        """Lower bounds [R] float64 with the parameters as they are; no proof."""
+        self._leaves = {name: one.values.detach() for name, one in self._parameters.items()}
+        with torch.enable_grad():
+            for leaf in self._leaves.values():
+                leaf.requires_grad_()
+            attempt = _pass_with(self._context, self._parameters, self._leaves, search=True)
+            self._lower = self._bound(attempt)
+        return self._lower.detach()
+
+    def ascend(self, number: int, rate: float) -> None:
+        """Step `number` of the parameters up the gradient of the bounds that `forward` has just given."""
+        lower, self._lower = self._lower, None
+        assert lower is not None
+        if lower.requires_grad:
+            torch.autograd.backward(lower, torch.ones_like(lower))
+        for name, one in self._parameters.items():
+            gradient, self._leaves[name].grad = self._leaves[name].grad, None
+            if gradient is not None:
+                one.ascend(gradient, number, rate)
 
 
 def optimised(
@@ -125,17 +160,33 @@ def optimised(
             steps.
     """
     chunk = _Chunk(ranks or RankGroup(), enough, lambda: monitor.now_s >= until_s)
-    first = BackwardPass(context)
-    proven = bound(first)
-    if chunk.done(proven):
-        return proven
-    parameters = _parameters_of(context, first, len(proven))
-    if not any(bool(one) for one in chunk.ranks.share(torch.tensor([len(parameters)]))):
-        return proven
-    _search(context, bound, settings, monitor, parameters, chunk)
-    best = {name: one.best for name, one in parameters.items()}
-    # A bound that overflowed to NaN in the second pass takes nothing from the first.
-    return torch.fmax(proven, bound(_pass_with(context, parameters, best, search=False)))
+    chain = Chain.of(context, bound)
+    proven: Tensor | None = None
+    if chain is None or enough is not None:
+        first = BackwardPass(context)
+        proven = bound(first)
+        if chunk.done(proven):
+            return proven
+        count, nodes = len(proven), first.relaxed_nodes
+    else:
+        # CROWN's bounds are known, and those of the search start from its slopes.
+        count, nodes = len(chain.rows), chain.relaxed_nodes
+    parameters = _parameters_of(context, nodes, count)
+    if chunk.any(bool(parameters)):
+        search = _GraphSearch(context, bound, parameters) if chain is None else chain.search(parameters)
+        del chain
+        _search(search, settings, monitor, parameters, chunk)
+        del search
+        for one in parameters.values():
+            one.settle()
+        best = {name: one.best for name, one in parameters.items()}
+        found = bound(_pass_with(context, parameters, best, search=False))
+        if proven is not None:
+            # A bound that overflowed to NaN in the second pass takes nothing from the first.
+            return torch.fmax(proven, found)
+        if not chunk.any(bool(found.isnan().any())):
+            return found
+    return bound(BackwardPass(context)) if proven is None else proven
 
 
 def _pass_with(
@@ -146,9 +197,9 @@ def _pass_with(
     return BackwardPass(context, thetas=thetas, slopes=slopes, search=search)
 
 
-def _parameters_of(context: BoxContext, done: BackwardPass, count: int) -> dict[str, _Parameters]:
+def _parameters_of(context: BoxContext, nodes: list[Node], count: int) -> dict[str, _Parameters]:
     found = {}
-    for node in done.relaxed_nodes:
+    for node in nodes:
         with context.view(node) as view:
             free = context.rule(node).theta(view) is not None
         if free:
@@ -159,8 +210,7 @@ def _parameters_of(context: BoxContext, done: BackwardPass, count: int) -> dict[
 
 
 def _search(
-    context: BoxContext,
-    bound: BoundOf,
+    search: ChainSearch | _GraphSearch,
     settings: AlphaSettings,
     monitor: Monitor,
     parameters: dict[str, _Parameters],
@@ -174,14 +224,8 @@ def _search(
         if monitor.now_s - told_s >= TELL_S:
             told_s = monitor.now_s
             monitor.emit(Progress(stage="optimising slopes", done=step - 1, total=settings.steps))
-        with torch.enable_grad():
-            values = {name: one.values for name, one in parameters.items()}
-            attempt = _pass_with(context, parameters, values, search=True)
-            lower = bound(attempt)
-            torch.autograd.backward(lower, torch.ones_like(lower))
-            del attempt
+        seen = search.forward()
         with torch.no_grad():
-            seen = lower.detach()
             gains = torch.zeros_like(seen)
             if best is None:
                 best = seen.clone()
@@ -196,8 +240,7 @@ def _search(
                 return
             total_gain += gain
             idle = idle + 1 if total_gain and gain < settings.least_gain * total_gain else 0
-            if idle >= 2:
+            if idle >= 2 or step == settings.steps:
                 return
-            for one in parameters.values():
-                one.ascend(step, rate)
+            search.ascend(step, rate)
             rate *= settings.decay

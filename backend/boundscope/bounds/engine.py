@@ -41,6 +41,7 @@ T = TypeVar("T")
 CHUNK_MULTIPLE = 16
 CHUNK_DEFAULT = 256
 CHUNK_LARGEST = 1024
+CHUNK_SEARCHED = 256  # a search remembers what its rows meet at every non-linear node
 CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows at once
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
@@ -398,6 +399,8 @@ class BoundEngine:
         if not count:
             return torch.zeros(0, dtype=torch.float64, device=self.device)
         size = self.ranks.least(self._chunk_size(count))
+        if self._chunk_rows is None and searched:
+            size = _even(count, min(size, CHUNK_SEARCHED))
         if self._chunk_rows is not None and size < min(self._chunk_rows, count):
             self._say_fewer(stage, "no room in the memory budget for the chunks asked for", size)
         if self._chunk_rows is None and not searched and self.weights.lends_tiles and self.ranks.splits_rows:
@@ -541,6 +544,12 @@ class BoundEngine:
         if free is not None:
             size = min(size, free // (2 * 8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
         return max(size, CHUNK_MULTIPLE)
+
+
+def _even(count: int, largest: int) -> int:
+    """Rows of a chunk, where as few as are needed of at most `largest` carry alike many of `count`."""
+    chunks = -(-count // largest)
+    return -(-count // (chunks * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
 
 
 def _half(size: int) -> int:

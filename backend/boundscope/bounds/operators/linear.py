@@ -248,7 +248,7 @@ class GemmRule(Rule[Gemm]):
             carried = carried * view.op.alpha
         return (carried, None, None)
 
-    def _between(self, view: NodeView[Gemm], rows: Support | None, wanted: Elements | None) -> Matrix:
+    def between(self, view: NodeView[Gemm], rows: Support | None, wanted: Elements | None) -> Matrix:
         """The weight from the output elements that rows live on to the input elements that are of use."""
 
         def cut() -> Matrix:
@@ -269,7 +269,7 @@ class GemmRule(Rule[Gemm]):
         weight = self._weight(view)
         if len(block.rows) >= FEW_ROWS or weight.numel() < CONVERTED_ELEMENTS:
             flat = block.rows.reshape(len(block.rows), -1)
-            return blocked_product(flat, self._between(view, block.support, wanted))
+            return blocked_product(flat, self.between(view, block.support, wanted))
         # To take out a part of a large weight costs more than a few rows gain by it.
         whole = block.whole()
         carried = blocked_product(whole.reshape(len(whole), -1), weight)

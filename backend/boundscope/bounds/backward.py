@@ -14,15 +14,15 @@ from boundscope.bounds.context import HALVED, BoxContext, Charge, NodeFacts
 from boundscope.bounds.domains import Domains, PartFacts, taken
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.norms import BallSet
-from boundscope.bounds.operators.parallel import summed
 from boundscope.bounds.operators.relaxation import Lines, Relaxation, dot, per_row
 from boundscope.bounds.pulls import Pull
 from boundscope.bounds.rounding import ENGINE, ENGINE_FLOAT32, INFLATION, gamma
 from boundscope.bounds.splits import Splits, SplitStep
 from boundscope.bounds.steps import LineStep, PartLines, SearchedLines, SlopeStep, Spread, row_slices
-from boundscope.bounds.support import Block, Elements, Support, Windows, added
+from boundscope.bounds.support import Block, Elements, Phases, Support, Windows, added
 from boundscope.bounds.total import Total
 from boundscope.network.graph import Node
+from boundscope.sharding.sums import summed
 
 Rows = dict[str, Tensor]  # tensor name -> coefficients [R, *S]
 Blocks = dict[str, Block]
@@ -344,7 +344,7 @@ class BackwardPass:
         if facts.local is None and not self._rigorous and isinstance(facts.relaxation, Lines):
             return self._searched_lines(node, facts.relaxation, block.whole(), total)
         slopes = self._slopes.get(node.name)
-        if slopes is not None and isinstance(block.support, Windows):
+        if isinstance(block.support, Phases) or (slopes is not None and isinstance(block.support, Windows)):
             block = Block(block.whole())
         if isinstance(facts.local, Lines) and not isinstance(block.support, Windows):
             step = self._part_lines(facts, facts.local, block.support).of_rows(self._which)
@@ -598,7 +598,7 @@ class BackwardPass:
 
     def _kept_of(self, facts: NodeFacts, what: str, support: Support | None, make: Callable[[], Any]) -> Any:
         """What `make` gives, kept for the next chunks, unless it belongs to the windows of this one."""
-        if support is not None and not isinstance(support, Elements):
+        if isinstance(support, Windows):
             return make()
         kept = facts.kept.setdefault(self._dtype, {})
         if (what, support) not in kept:

@@ -104,6 +104,10 @@ class Windows(Support):
         return rows * self._seen(rows.new_ones(1, *self.shape[2:]))
 
     def whole(self, rows: Tensor) -> Tensor:
+        return self.channels_last(rows).movedim(-1, 1).reshape(len(rows), *self.shape)
+
+    def channels_last(self, rows: Tensor) -> Tensor:
+        """Whole rows as [R, *spatial, C]."""
         before, after = self._pads
         sizes = [b + size + a for b, size, a in zip(before, self.shape[2:], after, strict=True)]
         full = rows.new_zeros(len(rows), *sizes, self.shape[1])
@@ -116,7 +120,7 @@ class Windows(Support):
             index.append(first.reshape(-1, *[1] * axes) + steps)
         full[tuple(index)] = rows.movedim(1, -1)
         inner = [slice(b, b + size) for b, size in zip(before, self.shape[2:], strict=True)]
-        return full[(slice(None), *inner)].movedim(-1, 1).reshape(count, *self.shape)
+        return full[(slice(None), *inner)]
 
     @property
     def share(self) -> float:
@@ -147,6 +151,35 @@ def _torch_pads(pairs: Sequence[tuple[int, int]]) -> list[int]:
 
 
 @dataclass(frozen=True)
+class Phases(Support):
+    """All of a tensor of shape (1, C, H, W), in the order of a convolution's strides (s, t): coefficients are [R, n]
+    with n = H/s · W/t · C·s·t, the channels last, and in them the places of each remainder by the strides."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, int]
+
+    def _split(self) -> tuple[int, ...]:
+        _, channels, height, width = self.shape
+        down, across = self.strides
+        return channels, height // down, down, width // across, across
+
+    def take(self, values: Tensor) -> Tensor:
+        return values.reshape(self._split()).permute(1, 3, 0, 2, 4).flatten()
+
+    def _apart(self, rows: Tensor) -> Tensor:
+        channels, high, down, wide, across = self._split()
+        return rows.reshape(len(rows), high, wide, channels, down, across)
+
+    def whole(self, rows: Tensor) -> Tensor:
+        return self._apart(rows).permute(0, 3, 1, 4, 2, 5).reshape(len(rows), *self.shape)
+
+    def channels_last(self, rows: Tensor) -> Tensor:
+        """Whole rows as [R, H, W, C]."""
+        _, channels, height, width = self.shape
+        return self._apart(rows).permute(0, 1, 4, 2, 5, 3).reshape(len(rows), height, width, channels)
+
+
+@dataclass(frozen=True)
 class Block:
     """Coefficients of R rows at one tensor: [R, *S], or on a part of the tensor in that part's own form."""
 
@@ -163,7 +196,7 @@ class Block:
 
 def added(a: Block, b: Block) -> Block:
     """The sum of two blocks of the same rows at the same tensor."""
-    if a.support is b.support:
+    if a.support == b.support:
         return Block(a.rows + b.rows, a.support)
     if isinstance(a.support, Windows) and isinstance(b.support, Windows):
         joined = a.support.joined(b.support)

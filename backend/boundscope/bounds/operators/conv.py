@@ -12,7 +12,8 @@ from torch import Tensor
 
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Enclosure, NodeView, Rule, bounds
-from boundscope.bounds.operators.linear import affine_interval, midpoint
+from boundscope.bounds.operators.linear import affine_interval, kept, midpoint
+from boundscope.bounds.operators.phases import PhasedWeight, channels_last, fits
 from boundscope.bounds.operators.relaxation import Parts
 from boundscope.bounds.support import Block, Elements, Windows
 from boundscope.network.operators.linear import TRANSPOSED_CONVOLUTIONS, Conv
@@ -112,13 +113,16 @@ class ConvRule(Rule[Conv]):
     def backward_on(
         self, view: NodeView[Conv], block: Block, wanted: tuple[Elements | None, ...]
     ) -> tuple[Block | None, ...] | None:
-        support = block.support
-        if not isinstance(support, Windows):
+        support, weight = block.support, self._weight(view)
+        if isinstance(support, Windows):
+            windows = self._windows(view, support.corners, support.size, support.which)
+            if windows.share <= WINDOW_SHARE:
+                return (Block(windows.inside(self._carried(view, block.rows)), windows), None, None)
+        shape, output_shape = tuple(view.interval(0).lower.shape), view.output_shapes[0]
+        if not fits(view.op, weight, shape, block.rows):
             return None
-        windows = self._windows(view, support.corners, support.size, support.which)
-        if windows.share > WINDOW_SHARE:
-            return None
-        return (Block(windows.inside(self._carried(view, block.rows)), windows), None, None)
+        phased = kept(view, ("phased",), lambda: PhasedWeight.of(weight, view.op, shape, output_shape))
+        return (phased.carried(channels_last(block, output_shape)), None, None)
 
     def select(
         self, view: NodeView[Conv], elements: Tensor, signs: Tensor, wanted: tuple[Elements | None, ...]

@@ -18,10 +18,10 @@ from boundscope.properties import read_property
 from boundscope.properties.types import Case, LinearConstraint
 from boundscope.protocol import Method, Sharding
 from boundscope.reference import engine as reference_engine
-from boundscope.reference import parallel
 from boundscope.reference.engine import Ends, ReferenceEngine
 from boundscope.reference.parallel import SplitLayers
 from boundscope.reference.shards import Shards
+from boundscope.sharding import sums
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker.files import JobFiles
 
@@ -130,7 +130,7 @@ def split_faults(ranks: RankGroup, files: JobFiles) -> tuple[str, str, bool]:
     network, case, constraints = _case(files)
     engine = ReferenceEngine(network, ranks=ranks, sharding=Sharding.TP)
     said, calls = "", 0
-    add_up = parallel._add_up
+    add_up = sums.add_up
 
     def short(own: Tensor, group: RankGroup) -> Tensor:
         nonlocal calls
@@ -140,7 +140,7 @@ def split_faults(ranks: RankGroup, files: JobFiles) -> tuple[str, str, bool]:
         return add_up(own, group)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "_add_up", short)
+        patch.setattr(sums, "add_up", short)
         try:
             engine.bounds(case.box, constraints, Method.CROWN)
         except OutOfMemoryError:

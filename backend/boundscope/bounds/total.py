@@ -7,9 +7,9 @@ import math
 import torch
 from torch import Tensor
 
-from boundscope.bounds.operators.parallel import summed, summed_parts
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.sums import summed, summed_parts
 
 
 class Total:

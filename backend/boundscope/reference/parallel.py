@@ -27,11 +27,11 @@ from boundscope.network.operators.arithmetic import Add
 from boundscope.network.operators.linear import Gemm, MatMul
 from boundscope.network.operators.shape import Identity
 from boundscope.reference import compat
-from boundscope.sharding.ranks import TILE_BYTES, RankGroup
+from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.sums import spread_over, summed_parts
 from boundscope.sharding.zones import SUMMED, ZoneEntry, Zones, split_network
 
 ACTIVATIONS = (Relu, LeakyRelu, Sigmoid, Tanh, Neg, Identity)
-IN_FLIGHT = 2  # pieces of a sum that travel at once
 TOGETHER = 1 << 14  # elements: two tensors of so few are summed as one
 
 
@@ -73,7 +73,7 @@ class SplitLayers:
             part: Tensor = compute(x)
             if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
                 return part
-            return summed(part, ranks)
+            return _sum(part, ranks)
 
         layer.forward = forward
 
@@ -166,83 +166,25 @@ def _fits_zone(network: Network, node: Node) -> bool:
 # ---------------------------------------------------------------- sums over the ranks
 
 
-def summed(part: Tensor, ranks: RankGroup) -> Tensor:
-    """Σ over ranks of tensors of one shape, in the order of ranks: the same bits on all. All call together.
-
-    Takes the place of `part` where no gradient is asked for.
-
-    Raises:
-        PeerStoppedError: another rank has failed.
-    """
-    if torch.is_grad_enabled():
-        asks = torch.zeros(
-            (), requires_grad=True
-        )  # ranks whose part has no free slope meet the others going back
-        total: Tensor = _Sum.apply(part, ranks, asks)  # type: ignore[no-untyped-call]
-        return total
-    return _add_up(part.contiguous(), ranks)
-
-
-def _add_up(own: Tensor, ranks: RankGroup) -> Tensor:
-    frames, flat = ranks.frames, own.view(-1)
-    if frames is None:
-        return own
-    step = TILE_BYTES // ranks.size // flat.element_size()
-    starts = range(0, len(flat), step)
-    travelling = [frames.post(flat[start : start + step]) for start in starts[:IN_FLIGHT]]
-    for number, start in enumerate(starts):
-        piece = flat[start : start + step]
-        first, *others = frames.take(travelling.pop(0), len(piece), flat.dtype)
-        piece.copy_(first)
-        for other in others:
-            piece += other.to(piece.device)
-        if number + IN_FLIGHT < len(starts):
-            following = starts[number + IN_FLIGHT]
-            travelling.append(frames.post(flat[following : following + step]))
-    return own
-
-
-class _Sum(torch.autograd.Function):
-    """The sum of parts, whose gradient is each part's own."""
-
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, ranks: RankGroup, _: Tensor) -> Tensor:
-        return _add_up(part.clone(memory_format=torch.contiguous_format), ranks)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient, None, None
-
-
-class _Spread(torch.autograd.Function):
-    """What all ranks have and each goes on with by its own part; gradients are summed."""
-
-    @staticmethod
-    def forward(ctx: Any, whole: Tensor, ranks: RankGroup) -> Tensor:
-        ctx.ranks = ranks
-        return whole.view_as(whole)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _add_up(gradient.clone(memory_format=torch.contiguous_format), ctx.ranks), None
+def _sum(part: Tensor, ranks: RankGroup) -> Tensor:
+    """The sum over the ranks, in the place of the part where no gradient is asked for."""
+    return summed_parts(part, ranks, in_place=True)
 
 
 def _spread(whole: Any, ranks: RankGroup) -> Any:
-    if not isinstance(whole, Tensor) or not whole.requires_grad:
-        return whole
-    return _Spread.apply(whole, ranks)  # type: ignore[no-untyped-call]
+    return spread_over(whole, ranks) if isinstance(whole, Tensor) else whole
 
 
 def _sum_two(lower: Any, upper: Any, ranks: RankGroup) -> tuple[Any, Any]:
     """Sums of the lower and the upper side's terms; a side that is not asked for has None, or the number 0."""
     tensors = isinstance(lower, Tensor) and isinstance(upper, Tensor) and upper is not lower
     if tensors and lower.shape == upper.shape and lower.numel() <= TOGETHER:
-        both = summed(torch.stack([lower, upper]), ranks)
+        both = _sum(torch.stack([lower, upper]), ranks)
         return both[0], both[1]
-    total = summed(lower, ranks) if isinstance(lower, Tensor) else lower
+    total = _sum(lower, ranks) if isinstance(lower, Tensor) else lower
     if upper is lower:
         return total, total
-    return total, summed(upper, ranks) if isinstance(upper, Tensor) else upper
+    return total, _sum(upper, ranks) if isinstance(upper, Tensor) else upper
 
 
 # ---------------------------------------------------------------- auto_LiRPA's classes, and ours of them
@@ -280,7 +222,7 @@ def _classes() -> _Classes:
         ranks: RankGroup
 
         def forward(self, *x: Any) -> Any:
-            return summed(super().forward(*x), self.ranks)
+            return _sum(super().forward(*x), self.ranks)
 
         def interval_propagate(self, *v: Any, **options: Any) -> Any:
             lower, upper = super().interval_propagate(*v, **options)

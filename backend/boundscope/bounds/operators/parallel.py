@@ -20,69 +20,8 @@ from boundscope.bounds.operators.conv import ConvRule
 from boundscope.bounds.operators.linear import GemmRule, MatMulRule
 from boundscope.bounds.operators.relaxation import Parts
 from boundscope.bounds.support import Block, Elements
-from boundscope.sharding.ranks import RankGroup
+from boundscope.sharding.sums import spread_over, summed, summed_parts
 from boundscope.sharding.zones import SummedConv, SummedGemm, SummedMatMul, ZoneEntry
-
-SHARED_ELEMENTS = 1 << 18  # summed over the ranks at a time
-
-
-def summed(part: Tensor, ranks: RankGroup) -> Tensor:
-    """Σ over ranks of tensors of one shape, in the order of ranks: the same bits on all. A sum of P terms.
-
-    Raises:
-        PeerStoppedError: another rank has failed.
-    """
-    total = torch.empty_like(part, memory_format=torch.contiguous_format).flatten()
-    flat = part.reshape(-1)
-    for first in range(0, len(flat), SHARED_ELEMENTS):
-        piece = slice(first, first + SHARED_ELEMENTS)
-        mine, *others = ranks.share(flat[piece])
-        total[piece] = mine
-        for one in others:
-            total[piece] += one.to(total.device)
-    return total.reshape(part.shape)
-
-
-class _Sum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, ranks: RankGroup, _: Tensor) -> Tensor:
-        return summed(part, ranks)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        return gradient, None, None
-
-
-class _Spread(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, whole: Tensor, ranks: RankGroup) -> Tensor:
-        ctx.ranks = ranks
-        return whole.view_as(whole)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return summed(gradient, ctx.ranks), None
-
-
-def summed_parts(part: Tensor, ranks: RankGroup) -> Tensor:
-    """`summed`, whose gradient is each part's own.
-
-    Where a search differentiates, the result asks for a gradient even where this rank's part has no free parameter:
-    what comes before it may meet the ranks again, and all of them must come there.
-    """
-    if not torch.is_grad_enabled():
-        return summed(part, ranks)
-    asks = torch.zeros((), requires_grad=True)
-    total: Tensor = _Sum.apply(part, ranks, asks)  # type: ignore[no-untyped-call]
-    return total
-
-
-def spread_over(whole: Tensor, ranks: RankGroup) -> Tensor:
-    """What every rank has and each goes on with by its own part: gradients are summed over the ranks."""
-    if not whole.requires_grad:
-        return whole
-    out: Tensor = _Spread.apply(whole, ranks)  # type: ignore[no-untyped-call]
-    return out
 
 
 @bounds(ZoneEntry)

@@ -65,10 +65,14 @@ class Frames:
         # One device, and so one backend, for all of them: frames of two would not meet in order.
         cuda = torch.cuda.is_available() and dist.is_nccl_available() and "nccl" in dist.get_backend_config()
         self._device = torch.device("cuda", torch.cuda.current_device()) if cuda else torch.device("cpu")
-        self._room = -(-room // HEADER_BYTES) * HEADER_BYTES
+        self.resize(room)
         self._posted = 0
         self._open: deque[Frame] = deque()
         self.traffic = Traffic()
+
+    def resize(self, room: int) -> None:
+        """Frames of another size from now on. All ranks call at the same place, where none is under way."""
+        self._room = -(-room // HEADER_BYTES) * HEADER_BYTES
 
     def post(self, payload: Tensor, *, failed: bool = False) -> list[Frame]:
         """Start to gather every rank's payload, a tensor of as many bytes on each."""

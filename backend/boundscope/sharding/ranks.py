@@ -20,6 +20,7 @@ ROW_UNIT = 16
 LEAST_PART = 64
 AGREED = "_raised_on_all_ranks"  # an attribute of errors
 TILE_BYTES = (1 << 19) + (1 << 12)  # that a frame gathers: a tile of float32, columns shared out unevenly
+VALUES_BYTES = 1 << 17  # and where tiles do not travel: four numbers for each output of a wide matrix
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,12 @@ class RankGroup:
         """The default process group, which must be initialised."""
         size = dist.get_world_size()
         return cls(dist.get_rank(), size, frames=Frames(size, -(-TILE_BYTES // size)) if size > 1 else None)
+
+    def expect(self, *, tiles: bool) -> None:
+        """Have what ranks tell each other in the middle of a pass travel in frames that suit it. All call together,
+        where no pass is under way."""
+        if self.frames is not None:
+            self.frames.resize(-(-(TILE_BYTES if tiles else VALUES_BYTES) // self.size))
 
     def with_all_rows(self) -> RankGroup:
         """The same ranks, each of which carries every row."""

@@ -175,6 +175,7 @@ class RowShardedWeights(WeightStore):
         memory, layout = None, Layout.of(large)
         if large and device.type == "cpu" and ranks.on_this_machine == ranks.size:
             memory, self.apart = HostMemory.shared(ranks, layout.size)
+        ranks.expect(tiles=memory is None)
         self.collective = memory is None and bool(large)
         for name, array in constants.items():
             matrix = array.ndim == 2 and array.size >= LARGE_ELEMENTS

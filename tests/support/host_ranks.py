@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds.operators.linear import both_products, product
+from boundscope.errors import BoundError, BoundscopeError
 from boundscope.network import load_network
 from boundscope.properties.types import Box
 from boundscope.protocol import Method, Sharding
@@ -76,6 +78,51 @@ def bounds_alone(ranks: RankGroup, path: str) -> list[tuple[Tensor, Tensor]]:
     contexts.append(engine.context(box, Method.CROWN))
     name = network.outputs[0].name
     return [(one.intervals[name].lower, one.intervals[name].upper) for one in contexts]
+
+
+def factors() -> dict[bool, tuple[Tensor, Tensor]]:
+    """Rows to multiply with |w| and w transposed, or as it is."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        transposed: tuple(
+            torch.rand(rows, ROWS if transposed else COLUMNS, dtype=torch.float64, generator=generator) - 0.5
+            for rows in (1, 3)
+        )
+        for transposed in (False, True)
+    }
+
+
+def products(ranks: RankGroup) -> tuple[list[Tensor], int]:
+    """Products that all ranks take together, with a matrix of six bands of outputs, and of two; bytes that a rank read
+    of the others' parts for the former."""
+    weights, _ = store(ranks)
+    found: list[Tensor] = []
+    assert ranks.frames is not None
+    with weights.in_step(True), weights.use(("w",), tiled=("w",)) as lent:
+        for transposed, (rows, others) in factors().items():
+            matrix = lent["w"].T if transposed else lent["w"]
+            found += [*both_products(rows, others, matrix), product(rows, matrix)]
+            if not transposed:
+                read_bytes = ranks.frames.traffic.read_bytes
+    return found, read_bytes
+
+
+def one_fails(ranks: RankGroup) -> tuple[str, str]:
+    """What a rank meets where rank 1 fails and the others take a product together; and what all agree on."""
+    weights, _ = store(ranks)
+    met: BoundscopeError | None = None
+    try:
+        with weights.in_step(True), weights.use(("w",), tiled=("w",)) as lent:
+            if ranks.rank == 1:
+                raise BoundError("rank 1 has had enough")
+            product(factors()[False][0], lent["w"])
+    except BoundscopeError as error:
+        met = error
+    try:
+        ranks.agree(met)
+    except BoundscopeError as error:
+        return type(met).__name__, str(error)
+    return type(met).__name__, ""
 
 
 def opened_files(ranks: RankGroup) -> tuple[int, int]:

@@ -8,7 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
-from support.host_ranks import bounds_alone, indices, matrix, opened_files, parts, too_little, without_memory
+from boundscope.bounds.operators.linear import both_products, product
+from boundscope.sharding.matrices import TILE_ROWS
+from support.host_ranks import (
+    COLUMNS,
+    bounds_alone,
+    factors,
+    indices,
+    matrix,
+    one_fails,
+    opened_files,
+    parts,
+    products,
+    too_little,
+    without_memory,
+)
 from support.models import mlp
 from support.ranks import on_ranks
 
@@ -33,6 +47,27 @@ def test_one_rank_bounds_what_it_likes_while_the_others_wait(tmp_path: Path) -> 
     for one in (together, other):
         assert torch.equal(one[0], alone[0])
         assert torch.equal(one[1], alone[1])
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_products_that_ranks_share_out_have_the_bits_of_one_rank(tmp_path: Path, size: int) -> None:
+    """Each takes its part of the outputs, none where there are fewer bands than ranks, and reads hardly more than its
+    own part of the matrix."""
+    whole = torch.from_numpy(matrix())
+    expected = []
+    for transposed, (rows, others) in factors().items():
+        one = whole.T if transposed else whole
+        expected += [*both_products(rows, others, one), product(rows, one)]
+    band_bytes = TILE_ROWS * COLUMNS * 4
+    for found, read_bytes in on_ranks(size, tmp_path / "r", products):
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
+        assert read_bytes <= 2 * band_bytes  # one that lies on two ranks, for each of two passes
+
+
+def test_a_rank_that_fails_ends_the_products_of_all(tmp_path: Path) -> None:
+    told = on_ranks(3, tmp_path / "r", one_fails)
+    assert [met for met, _ in told] == ["PeerStoppedError", "BoundError", "PeerStoppedError"]
+    assert {agreed for _, agreed in told} == {"rank 1 has had enough"}
 
 
 def test_nothing_stays_open_after_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import numpy as np
 
 from boundscope.bounds import BoundEngine, engine
 from boundscope.bounds.alpha import AlphaSettings
-from boundscope.protocol import LayerBounds, VerifyJob, VerifyResult
+from boundscope.protocol import VerifyJob, VerifyResult
 from boundscope.worker import verify
 
 # Environment variables: where each rank leaves rank-R.npz; whether nothing is attacked; at most so many steps of a
@@ -26,15 +26,14 @@ FOLDER, NO_ATTACK, STEPS = "BOUNDSCOPE_RECORDED", "BOUNDSCOPE_NO_ATTACK", "BOUND
 @dataclass
 class Spent:
     """Seconds of processor time of one rank, in all its threads: before the job, until its bounds begin, and for them;
-    bytes that it received from other ranks, that it read in memory shared with them, and the neurons left unstable."""
+    bytes that it received from other ranks, and that it read in memory shared with them; methods that it came to."""
 
     start_s: float = 0.0
     load_s: float = 0.0
     bounds_s: float = 0.0
     received_bytes: int = 0
     read_bytes: int = 0
-    unstable: int = 0
-    neurons: int = 0
+    methods: list[str] = field(default_factory=list)
 
 
 def spent(folder: Path, rank: int) -> Spent:
@@ -50,6 +49,7 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
 
     def recording(own: BoundEngine, box: Any, method: Any, **named: Any) -> Any:
         context = original(own, box, method, **named)
+        told.methods.append(str(method))
         number = len({key.split()[0] for key in bounds})
         for name, interval in context.intervals.items():
             bounds[f"{number} {method} {name} lower"] = interval.lower.cpu().numpy().copy()
@@ -64,14 +64,6 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
         finally:
             told.bounds_s = time.process_time() - begin_s
 
-    def watching(event: Any) -> None:
-        if isinstance(event, LayerBounds) and event.unstable is not None:
-            told.unstable += event.unstable
-            told.neurons += event.size
-        emit(event)
-
-    emit = monitor.emit
-    monitor.emit = watching
     verify._VerifyRun._solve = solving  # type: ignore[method-assign]
     BoundEngine.context = recording  # type: ignore[method-assign, assignment]
     if NO_ATTACK in os.environ:

@@ -139,7 +139,7 @@ class PartLayout:
         """`hidden`: ends [D, kept elements], float32 or float64."""
         context, count = self.context, len(boxes.lower)
         intervals: dict[str, Interval] = {}
-        lower, upper = self._input_ends(boxes)
+        lower, upper = self.input_ends(boxes)
         first = 0
         for info in context.network.inputs:
             part = slice(first, first + info.size)
@@ -158,7 +158,8 @@ class PartLayout:
             intervals[one.name] = Interval(low.reshape(count, *shape), high.reshape(count, *shape))
         return Domains(context, intervals)
 
-    def _input_ends(self, boxes: Boxes) -> tuple[Tensor, Tensor]:
+    def input_ends(self, boxes: Boxes) -> tuple[Tensor, Tensor]:
+        """Ends of all inputs in order, as a runtime may read them, [D, inputs]."""
         count = len(boxes.lower)
         lower, upper = (end.expand(count, -1).clone() for end in (self.lower, self.upper))
         low, high = boxes.lower, boxes.upper
@@ -272,7 +273,7 @@ class PartBounder:
         arrays is changed."""
         device = self.layout.context.device
         places = torch.from_numpy(place.astype(np.int64)).to(device)
-        whole = _Parts(
+        whole = PartsInHand(
             Boxes(*(torch.tensor(rows[name], device=device) for name in ("lower", "upper"))),
             places,
             torch.tensor(open_, device=device),
@@ -292,7 +293,7 @@ class PartBounder:
             hidden[0][left], hidden[1][left] = low, high
         return whole.result(hidden)
 
-    def _on(self, whole: _Parts, left: Tensor, domains: Domains) -> Domains:
+    def _on(self, whole: PartsInHand, left: Tensor, domains: Domains) -> Domains:
         """Some parts on their own, with the boxes as they are by now."""
         own = domains.of_parts(left)
         boxes = Boxes(whole.boxes.lower[left], whole.boxes.upper[left])
@@ -300,7 +301,7 @@ class PartBounder:
         fresh = self.layout.domains(boxes, self.layout.nothing(len(left)))
         return Domains(self.layout.context, {**fresh.intervals, **known})
 
-    def _step(self, whole: _Parts, domains: Domains, parts: Tensor, *, ascent: int) -> None:
+    def _step(self, whole: PartsInHand, domains: Domains, parts: Tensor, *, ascent: int) -> None:
         """Margins of open clauses on some of the parts, which are those of `domains`, and what they cut off: first
         of each constraint, then of mixtures of a clause's, after so many steps of ascent, where it is still open."""
         start = Boxes(whole.boxes.lower[parts], whole.boxes.upper[parts])
@@ -311,7 +312,7 @@ class PartBounder:
             own = LinearRows(rows.least[still], rows.slope[still], rows.clause[still])
             start = Boxes(start.lower[still], start.upper[still])
             mixed, weight = self._mixed(whole, domains, parts, still, start, own, ascent)
-            whole.cut(parts[still], start, _beside(own, mixed), torch.cat([self._each(own), weight], 1))
+            whole.cut(parts[still], start, beside(own, mixed), torch.cat([self._each(own), weight], 1))
 
     @staticmethod
     def _each(rows: LinearRows) -> Tensor:
@@ -322,7 +323,7 @@ class PartBounder:
 
     def _mixed(
         self,
-        whole: _Parts,
+        whole: PartsInHand,
         domains: Domains,
         parts: Tensor,
         still: Tensor,
@@ -362,7 +363,7 @@ class PartBounder:
         number = torch.arange(clauses, device=part.device)
         return LinearRows(least, slope, torch.where(asked, number, -1)), weight
 
-    def _rows(self, whole: _Parts, domains: Domains, parts: Tensor) -> LinearRows:
+    def _rows(self, whole: PartsInHand, domains: Domains, parts: Tensor) -> LinearRows:
         """Of each constraint of an open clause, a row on each part."""
         table = self.table
         place = whole.place[parts]
@@ -386,7 +387,9 @@ class PartBounder:
         )
         return LinearRows(least, slope, torch.where(asked, clause, -1))
 
-    def _blame(self, whole: _Parts, domains: Domains, parts: Tensor, shares: Mapping[str, Shares]) -> None:
+    def _blame(
+        self, whole: PartsInHand, domains: Domains, parts: Tensor, shares: Mapping[str, Shares]
+    ) -> None:
         """Score inputs by what halving them gains, where that can be told."""
         still = whole.open[parts].any(1).nonzero().flatten()
         if not len(still):
@@ -406,7 +409,8 @@ class PartBounder:
             whole.score[chosen] = torch.where(useful, found, whole.score[chosen])
 
 
-def _beside(rows: LinearRows, more: LinearRows) -> LinearRows:
+def beside(rows: LinearRows, more: LinearRows) -> LinearRows:
+    """Rows of the same boxes, with more of them behind."""
     return LinearRows(
         torch.cat([rows.least, more.least], 1),
         torch.cat([rows.slope, more.slope], 1),
@@ -414,7 +418,7 @@ def _beside(rows: LinearRows, more: LinearRows) -> LinearRows:
     )
 
 
-class _Parts:
+class PartsInHand:
     """D parts while they are bounded: what is left of their boxes, their open clauses, and their last rows."""
 
     def __init__(self, boxes: Boxes, place: Tensor, open_: Tensor, constraints: int) -> None:

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 
 from boundscope.bounds.context import BoxContext
 from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
-from boundscope.properties.types import Box
 from boundscope.protocol import Counterexample, Method
 from boundscope.search.checkpoint import SearchState
 from boundscope.search.input_domains import (
@@ -38,6 +37,7 @@ from boundscope.search.input_domains import (
 )
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.spread import SpreadPool, Taken
+from boundscope.search.sweeps import SweepBounder, hull, sweeps_pay
 from boundscope.search.task import Key, SearchOutcome, SearchTask, Standing
 
 # More boxes than these share one context over all of them.
@@ -123,29 +123,39 @@ class InputSplit:
         keys: dict[int, list[Key]] = {}
         for key in sorted(task.open):
             keys.setdefault(key[0], []).append(key)
+        mine = list(keys.values())
+        cases = [task.cases[case] for case in keys]
+        if cases and sweeps_pay(task.engine, cases):
+            swept = _Group(mine, swept=True)
+            self._open_swept(swept)
+            return [swept]
+        return self._bounded_groups(mine)
+
+    def _bounded_groups(self, keys: list[list[Key]]) -> list[_Group]:
+        """Groups whose parts are bounded by CROWN."""
+        task = self._task
         if len(keys) > FEW_CASES:
-            shared = _Group(list(keys.values()))
+            shared = _Group(keys)
             try:
-                self._open(shared, task.engine.context(self._hull(list(keys)), Method.IBP))
+                box = hull([task.cases[mine[0][0]] for mine in keys])
+                self._open(shared, task.engine.context(box, Method.IBP))
                 return [shared]
             except BoundError:
                 pass  # too wide for some operator; every box is then searched by itself
-        return [_Group([mine]) for mine in keys.values()]
+        return [_Group([mine]) for mine in keys]
 
-    def _hull(self, cases: Sequence[int]) -> Box:
-        boxes = [self._task.cases[case].box for case in cases]
-        return dataclasses.replace(
-            boxes[0],
-            lower=np.min([box.lower for box in boxes], axis=0),
-            upper=np.max([box.upper for box in boxes], axis=0),
-            ball=None,
-        )
+    def _open_swept(self, group: _Group) -> None:
+        task = self._task
+        context = task.engine.inputs_of(hull([task.cases[mine[0][0]] for mine in group.keys]))
+        self._begin(group, SweepBounder(context, task.cases, group.keys, task.monitor))
 
     def _open(self, group: _Group, context: BoxContext) -> None:
-        task = self._task
-        layout = PartLayout(context)
-        table = ClauseTable.of(context, task.cases, group.keys)
-        group.begin(PartBounder(layout, table, task.monitor), task, len(self._waiting) + 1)
+        table = ClauseTable.of(context, self._task.cases, group.keys)
+        self._begin(group, PartBounder(PartLayout(context), table, self._task.monitor))
+
+    def _begin(self, group: _Group, bounder: PartBounder | SweepBounder) -> None:
+        task, layout, table = self._task, bounder.layout, bounder.table
+        group.begin(bounder, task, len(self._waiting) + 1)
         places = np.arange(len(group.keys))
         boxes = [task.cases[mine[0][0]].box for mine in group.keys]
         start = layout.start(np.array([box.lower for box in boxes]), np.array([box.upper for box in boxes]))
@@ -153,10 +163,13 @@ class InputSplit:
         group.fresh.append({**rows, "open": table.there.copy()})
 
     def _close(self, group: _Group) -> None:
-        if group.stuck:
-            self._stuck.append(group.stuck)
         group.take_stock()
         self.proven |= group.settled
+        if group.stuck and group.swept:
+            left = [[key for key in mine if key not in self.proven] for mine in group.keys]
+            self._waiting.extend(self._bounded_groups([mine for mine in left if mine]))
+        elif group.stuck:
+            self._stuck.append(group.stuck)
         group.end()
 
     # ------------------------------------------------------------ going on later
@@ -345,9 +358,10 @@ class _Group:
     """Cases that share a context, the parts of their boxes that wait, and what is settled of their clauses."""
 
     keys: list[list[Key]]
+    swept: bool = False
 
     def __post_init__(self) -> None:
-        self.bounder: PartBounder | None = None
+        self.bounder: PartBounder | SweepBounder | None = None
         self.fresh: list[Rows] = []  # boxes that were never bounded
         self.stuck = ""
         self.settled: set[Key] = set()
@@ -355,7 +369,7 @@ class _Group:
         self._pool: SpreadPool | None = None
         self._counts = np.zeros((0, 0), np.int64)
 
-    def begin(self, bounder: PartBounder, task: SearchTask, groups: int) -> None:
+    def begin(self, bounder: PartBounder | SweepBounder, task: SearchTask, groups: int) -> None:
         layout, clauses = bounder.layout, bounder.table.there.shape[1]
         self.bounder = bounder
         columns = {
@@ -384,6 +398,9 @@ class _Group:
         if not task.force_synchronous:
             fitting = min(fitting, task.memory_bytes // (2 * part_bytes))
         most = max(2, min(LARGEST_BATCH, fitting))
+        if isinstance(bounder, SweepBounder):
+            self.slice, self.least_batch = bounder.slice, min(LEAST_BATCH, bounder.slice)
+            most = min(LARGEST_BATCH, 2 * bounder.slice)
         self.batch = most if task.batch is None else max(2, task.batch)
 
     def take_less(self) -> bool:
@@ -398,7 +415,8 @@ class _Group:
     @property
     def name(self) -> str:
         """The same for the same clauses."""
-        return f"parts {self.keys[0][0][0]}.{self.keys[0][0][1]} {sum(len(mine) for mine in self.keys)}"
+        kind = "swept parts" if self.swept else "parts"
+        return f"{kind} {self.keys[0][0][0]}.{self.keys[0][0][1]} {sum(len(mine) for mine in self.keys)}"
 
     def save(self, state: SearchState) -> None:
         """Add what is left to do to a state; nothing where it has not begun."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -67,8 +68,17 @@ class CompleteSearch:
     def steps(self) -> tuple[Step, ...]:
         """The bounds that come first. Where boxes are split, they are better spent on parts than on the whole."""
         if self.order[0] is Branching.INPUT:
+            if self._swept:
+                return ()
             return (INTERVALS, CROWN) if len(self._property.cases) <= FEW_CASES else ()
         return (INTERVALS, CROWN, *SLOPES)
+
+    @cached_property
+    def _swept(self) -> bool:
+        """Whether the search takes sweeps of parts instead of bounds of the whole."""
+        from boundscope.search.sweeps import sweeps_pay  # as `search_of`
+
+        return sweeps_pay(self._engine, self._property.cases)
 
     def run(self, cases: NativeCases, witnesses: Witnesses, checkpoint: JobCheckpoint) -> SearchOutcome:
         """Raises DeadlineError, CancelledError; what is proven by then is in the proof.

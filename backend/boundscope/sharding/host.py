@@ -1,9 +1,9 @@
 """Weights in memory that the ranks of one machine share: each has written its part, and reads what it needs of all.
 
 The memory is an anonymous file (memfd) for all ranks. It has no name on any file system, and is gone with the last of
-the processes, however they end. A rank maps what it has written itself, and copies what it reads: a mapping of all
-would count as resident in every rank, and to let go of its pages after each use costs more than the copy. No rank
-waits for another.
+the processes, however they end. A rank maps what it has written itself, uses that in place, and copies what else it
+reads: a mapping of all would count as resident in every rank, and to let go of its pages after each use costs as much as
+the copy. No rank waits for another.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ import gc
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -37,6 +37,7 @@ import torch
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from benchmarks.engines.memory import peaks_of_tensors
 from boundscope.bounds import MemoryLedger
 from boundscope.network import load_network
 from boundscope.properties import read_property
@@ -49,7 +50,6 @@ from support.models import box_property, mlp
 from support.ranks import on_ranks
 
 MIB = 2**20
-SECOND = "second time"
 
 
 @dataclass(frozen=True)
@@ -68,37 +68,6 @@ def _status_bytes(field: str) -> int:
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
     raise OSError(f"/proc/self/status has no {field}")
-
-
-def _peaks_of_tensors(compute: Callable[[], object]) -> tuple[int, int]:
-    """The most that torch's allocator for the CPU has lent at once, of what it has lent since the start: while this ran
-    for the first time, and for the second."""
-    with torch.profiler.profile(
-        activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True, acc_events=True
-    ) as profile:
-        compute()
-        with torch.profiler.record_function(SECOND):
-            compute()
-    assert profile.profiler is not None
-    nodes, lent = list(profile.profiler.kineto_results.experimental_event_tree()), []
-    second_ns = 0
-    while nodes:
-        node = nodes.pop()
-        nodes += node.children
-        if node.name == SECOND:
-            second_ns = node.start_time_ns
-        elif node.name == "[memory]":
-            lent.append((node.start_time_ns, node.extra_fields.ptr, node.extra_fields.alloc_size))
-    # What gloo's own threads free is not told of: what is lent where something lies has taken its place.
-    live: dict[int, int] = {}
-    total, peaks = 0, [0, 0]
-    for at_ns, address, size in sorted(lent):
-        total -= live.pop(address, 0)
-        if size > 0:
-            live[address] = size
-            total += size
-        peaks[at_ns >= second_ns] = max(peaks[at_ns >= second_ns], total)
-    return peaks[0], peaks[1]
 
 
 def measure(
@@ -124,7 +93,8 @@ def measure(
     peak = ledger.peaks(ranks.rank).ledger_peak_bytes
     gc.collect()
     again = engine(MemoryLedger())
-    tensors, later = _peaks_of_tensors(lambda: again.bounds(box, clause.constraints, method))
+    compute = partial(again.bounds, box, clause.constraints, method)
+    tensors, later = peaks_of_tensors(compute, compute)
     return Measured(found.margins, dict(found.layers), peak, tensors, later, memory, seconds)
 
 

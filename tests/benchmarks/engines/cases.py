@@ -159,7 +159,8 @@ ROWS = (
     Row("mlp-256x4-wide-box", _random(lambda: _mlp(784, *[256] * 4, 10), 0.03)),
     Row("conv-small", _random(_small_conv, 0.01)),
     Row("resnet-2b", _random(_resnet, 0.004), ("crown",)),
-    Row("mlp-1024x4", _random(lambda: _mlp(784, *[1024] * 4, 10), 0.01), ("crown",)),
+    Row("mlp-1024x4", _random(lambda: _mlp(784, *[1024] * 4, 10), 0.01)),
+    Row("mlp-2048x3", _random(lambda: _mlp(784, *[2048] * 3, 10), 0.01), ("alpha",)),
     Row("mlp-4096x2", _random(lambda: _mlp(784, *[4096] * 2, 10), 0.01), ("crown",)),
     Row("mlp-4096x4", _random(lambda: _mlp(784, *[4096] * 4, 10), 0.01), ("crown",)),
     _shared(

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from benchmarks.engines.memory import peaks_of_tensors
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.alpha import AlphaSettings
 from boundscope.bounds.context import BoxContext
@@ -162,9 +163,9 @@ def peak_bytes(
     method: str,
     load: Load,
     warm_ups: Sequence[Load],
-) -> int:
-    """Resident peak of one run above the process with everything imported, the network loaded, and the engine used
-    on other networks. For a process of its own.
+) -> tuple[int, int]:
+    """The most that one run holds: resident, above the process with everything imported, the network loaded, and the
+    engine used on other networks; and, of a second run, in tensors. For a process of its own.
 
     Raises:
         BoundscopeError: the peak cannot be reset here (Linux only).
@@ -183,7 +184,10 @@ def peak_bytes(
         raise BoundscopeError(f"the peak of resident memory cannot be reset: {error}") from error
     idle = _status_kib("VmRSS")
     engine(network, box).run(method)
-    return (_status_kib("VmHWM") - idle) * 1024
+    resident = (_status_kib("VmHWM") - idle) * 1024
+    gc.collect()
+    (tensors,) = peaks_of_tensors(lambda: engine(network, box).run(method))
+    return resident, tensors
 
 
 def _status_kib(key: str) -> int:

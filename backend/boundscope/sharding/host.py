@@ -2,8 +2,8 @@
 
 The memory is an anonymous file (memfd) for all ranks. It has no name on any file system, and is gone with the last of
 the processes, however they end. A rank maps what it has written itself, uses that in place, and copies what else it
-reads: a mapping of all would count as resident in every rank, and to let go of its pages after each use costs as much as
-the copy. No rank waits for another.
+reads: a mapping of all would count as resident in every rank, and to let go of its pages after each use costs no less
+than the copy. No rank waits for another.
 """
 
 from __future__ import annotations

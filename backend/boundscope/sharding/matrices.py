@@ -223,10 +223,16 @@ class LentMatrix:
             yield tile.T if self.transposed else tile
 
     def own_bands(self, bands: Sequence[slice]) -> list[slice]:
-        """Of bands of rows, those that this rank takes of a product that all take together: the first of them on rank
-        0, as the rows lie."""
-        ranks = self.stored.ranks
-        return [band for number, band in enumerate(bands) if number * ranks.size // len(bands) == ranks.rank]
+        """Of bands of rows, those that this rank takes of a product that all ranks take together."""
+        return [
+            band
+            for band, rank in zip(bands, self._takers(len(bands)), strict=True)
+            if rank == self.stored.ranks.rank
+        ]
+
+    def _takers(self, count: int) -> list[int]:
+        """The rank of each band: in the order of ranks, as rows lie in memory that they share."""
+        return [number * self.stored.ranks.size // count for number in range(count)]
 
     def of_all_ranks(self, parts: Sequence[Tensor], bands: Sequence[slice]) -> list[Tensor]:
         """Values [..., k] at the rows of this rank's bands, of one dtype, as values [..., m] at all of them.
@@ -236,8 +242,8 @@ class LentMatrix:
         """
         ranks = self.stored.ranks
         widths = [0] * ranks.size
-        for number, band in enumerate(bands):
-            widths[number * ranks.size // len(bands)] += band.stop - band.start
+        for band, rank in zip(bands, self._takers(len(bands)), strict=True):
+            widths[rank] += band.stop - band.start
         flat = [part.reshape(part.shape[:-1].numel(), part.shape[-1]) for part in parts]
         sent = flat[0].new_zeros(sum(len(part) for part in flat), max(widths))
         sent[:, : widths[ranks.rank]] = torch.cat(flat)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +13,17 @@ from boundscope import costs, costs_setup
 from boundscope.bounds import alpha, context, engine
 from boundscope.bounds.operators import linear
 from boundscope.costs import Device, Setup, predict, worst
+from boundscope.costs_setup import ATTACK_S
+from boundscope.daemon.jobspec import KINDS, Kind
 from boundscope.network import load_network
-from boundscope.protocol import Method, NetworkCosts, Sharding, VerifyResult
+from boundscope.protocol import Method, NetworkCosts, PropertyFile, Sharding, VerifyJob, VerifyResult
 from boundscope.sharding import frames, matrices, ranks, weights
 from boundscope.worker.costs import machine_costs, network_costs
-from support.jobs import verify
+from boundscope.worker.files import JobFiles
+from boundscope.worker.local import run_local
+from daemon.support import environment
+from support import recorded
+from support.jobs import ref, verify
 from support.models import box_property, mlp
 
 WITHIN = 0.25
@@ -57,8 +64,8 @@ def test_the_model_has_the_numbers_of_the_engine() -> None:
     assert [mine for mine, _ in pairs] == [own for _, own in pairs]
 
 
-def measured(network: Path, folder: Path, method: Method, radius: float = 0.01) -> VerifyResult:
-    """A run that intervals do not decide: an output would have to rise by 0.3."""
+def undecided(network: Path, folder: Path, radius: float = 0.01) -> Path:
+    """A property that intervals do not decide: an output would have to rise by 0.3."""
     session = onnxruntime.InferenceSession(str(network))
     shape = session.get_inputs()[0].shape
     centre = np.random.default_rng(0).random(shape)
@@ -67,7 +74,11 @@ def measured(network: Path, folder: Path, method: Method, radius: float = 0.01) 
     ends = ((centre + sign * radius).flatten().tolist() for sign in (-1, 1))
     prop = folder / "p.vnnlib"
     prop.write_text(box_property(*ends, outputs.size, f"(assert (or {clauses}))"))
-    return verify(network, prop, method=method)
+    return prop
+
+
+def measured(network: Path, folder: Path, method: Method, radius: float = 0.01) -> VerifyResult:
+    return verify(network, undecided(network, folder, radius), method=method)
 
 
 @pytest.mark.parametrize(
@@ -84,6 +95,53 @@ def test_memory_is_within_a_quarter_of_the_ledger(tmp_path: Path, widths: list[i
     found = predict(costs_of(network), Setup(method=method, constraints=widths[-1]))
     ratio = found.peak_bytes / result.peak_bytes[0].ledger_peak_bytes
     assert abs(ratio - 1.0) <= WITHIN
+
+
+@pytest.mark.parametrize("entry", ["run", "run_apart"])
+def test_what_ranks_fetch_is_within_a_quarter(
+    tmp_path: Path, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied from memory that they share, or received from each other."""
+    network = mlp(tmp_path / "n.onnx", [784, 600, 600, 10])
+    prop = undecided(network, tmp_path)
+    job = VerifyJob(
+        network=ref(network),
+        property=PropertyFile(file=ref(prop)),
+        method=Method.CROWN,
+        sharding=Sharding.ROWS,
+        ranks=2,
+    )
+    monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
+    monkeypatch.setenv(recorded.FOLDER, str(tmp_path))
+    monkeypatch.setenv(recorded.NO_ATTACK, "1")
+    kinds = {**KINDS, "verify": Kind("boundscope.worker.launch", f"support.recorded:{entry}")}
+    run_local(job, JobFiles(network, prop), lambda rank, event: None, kinds=kinds)
+    told = [recorded.spent(tmp_path, rank) for rank in range(2)]
+    setup = Setup(sharding=Sharding.ROWS, ranks=2, constraints=10, shares_memory=entry == "run")
+    found = predict(costs_of(network), setup)
+    if entry == "run":
+        assert found.read_bytes == pytest.approx(max(one.read_bytes for one in told), rel=WITHIN)
+        assert all(one.received_bytes < 1 << 20 for one in told)
+    else:
+        assert found.received_bytes == pytest.approx(max(one.received_bytes for one in told), rel=WITHIN)
+        assert found.read_bytes == 0 == max(one.read_bytes for one in told)
+
+
+def test_ranks_share_cores_and_have_them_all_in_threads(large: NetworkCosts) -> None:
+    """Processor time is of one rank; wall time is that time on a core, more where ranks wait for one, and less where
+    one rank has several."""
+    device = Device(1e11, 5e10, cores=2)
+    one, two, four = (
+        predict(large, Setup(sharding=Sharding.ROWS, ranks=n, shares_memory=True)) for n in (1, 2, 4)
+    )
+    wall_s = [
+        found.seconds(replace(device, sharers=n)) - min(ATTACK_S, found.attack / device.single_flops)
+        for n, found in ((1, one), (2, two), (4, four))
+    ]
+    assert one.processor_s(device) / 2 < wall_s[0] < one.processor_s(device)
+    assert wall_s[1] == pytest.approx(two.processor_s(device))
+    assert wall_s[2] == pytest.approx(2 * four.processor_s(device))
+    assert four.processor_s(device) < two.processor_s(device) < one.processor_s(device)
 
 
 @pytest.mark.parametrize("method", [Method.IBP, Method.CROWN, Method.ALPHA_CROWN])

@@ -153,7 +153,7 @@ def _of_bounds(
         shares_memory=not machine.gpu and len(options.nodes) < 2,
     )
     expected, most = predict(costs, setup), worst(costs, setup)
-    device = Device(machine.single_flops, machine.double_flops)
+    device = Device(machine.single_flops, machine.double_flops, cores=1 if machine.gpu else machine.cores)
     if not machine.gpu:
         device = device_of_ranks(device, setup, _ranks_here(options))
     need = _memory_words(expected, most, options.ranks, budget)

@@ -14,19 +14,28 @@ from boundscope.costs_setup import (
     ATTACK_PASSES,
     CHUNK_DEFAULT,
     CHUNK_MULTIPLE,
+    CONTEXTS,
     DOMAIN_BYTES,
     DROPPED_FROM,
     EXPECTED_SHARE,
     FEW_ROWS,
     HEADER_BYTES,
+    INTERVAL_BYTES,
+    INTERVAL_CALLS,
+    INTERVAL_PRODUCTS,
+    INTERVAL_READS,
     LARGE_ELEMENTS,
     LONGEST_SUM,
+    MARGIN_SEARCHES,
     OPTIMISED,
     REFINED,
     ROOM_FOR_PARTS,
+    ROW_CALLS,
+    SEARCH_CALLS,
     SHARES_TRIED,
     SLOPE_COPIES,
     STEP_PRODUCTS,
+    STEPS_TAKEN,
     TILE_BYTES,
     TILE_COLUMNS,
     TILE_ROWS,
@@ -56,12 +65,12 @@ __all__ = [
 
 def predict(costs: NetworkCosts, setup: Setup, share: float = EXPECTED_SHARE) -> Prediction:
     """What one rank needs if `share` of the neurons are unstable, 0 … 1."""
-    return _Model(costs, setup, share).prediction()
+    return _Model(costs, setup, share, STEPS_TAKEN).prediction()
 
 
 def worst(costs: NetworkCosts, setup: Setup) -> Prediction:
     """The most memory that any share of unstable neurons asks for, with the time of the slowest."""
-    tried = [predict(costs, setup, share) for share in SHARES_TRIED]
+    tried = [_Model(costs, setup, share, 1.0).prediction() for share in SHARES_TRIED]
     most = max(tried, key=lambda one: one.peak_bytes)
     return replace(tried[-1], by_category=most.by_category)
 
@@ -83,9 +92,10 @@ class _Chunk:
 class _Model:
     """One prediction; tensors' sizes are of one rank's part."""
 
-    def __init__(self, costs: NetworkCosts, setup: Setup, share: float) -> None:
+    def __init__(self, costs: NetworkCosts, setup: Setup, share: float, steps_taken: float) -> None:
         self._costs, self._setup, self._share = costs, setup, share
-        self._found = Prediction(timeout_s=setup.timeout_s)
+        self._steps = steps_taken * ALPHA_STEPS
+        self._found = Prediction(timeout_s=setup.timeout_s, together=setup.ranks > 1)
         self._inside = inside_zones(costs) if setup.splits_layers else frozenset[str]()
         self._elements = {one.name: self._part(one.name, one.elements) for one in costs.tensors}
         self._depths = relaxed_depths(costs)
@@ -105,9 +115,8 @@ class _Model:
         self._intervals = 16.0 * sum(
             self._elements[name] for node in self._costs.nodes for name in node.outputs
         )
-        contexts = 2 if setup.method in OPTIMISED else 1
         for node in self._costs.nodes:
-            self._forward(node, contexts)
+            self._forward(node, CONTEXTS[setup.method])
         refined = [name for node in self._costs.nodes for name in node.refined]
         if setup.method in REFINED:
             for name in dict.fromkeys(refined):
@@ -121,7 +130,7 @@ class _Model:
                 self._elements[n] for node in self._costs.nodes if node.relaxed for n in node.inputs
             )
             found.domain_bytes = DOMAIN_BYTES * relaxed
-        for name in ("single", "double", "touched_bytes", "calls", "received_bytes"):
+        for name in ("single", "double", "touched_bytes", "calls", "received_bytes", "read_bytes"):
             setattr(found, name, getattr(found, name) * setup.cases)
         return found
 
@@ -205,11 +214,22 @@ class _Model:
                 count += math.ceil(one.elements * one.item_bytes / self._setup.ranks / self._room)
         return count
 
-    def _receive(self, frames: float) -> None:
+    def _fetch(self, frames: float, size_bytes: float) -> None:
+        """Parts of weights that other ranks hold: copied from memory that is shared, or received in whole frames."""
         if self._setup.gathers and self._setup.shares_memory:
-            self._found.touched_bytes += frames * self._room * self._setup.ranks
+            self._found.read_bytes += size_bytes
         elif self._setup.gathers:
             self._found.received_bytes += frames * (self._setup.ranks - 1) * (self._room + HEADER_BYTES)
+
+    def _fetch_matrices(self, node: NodeCosts, times: float, inner: float, width: float) -> None:
+        """One use of a node's constants, of `inner` by `width` elements of its matrix, `times` over."""
+        whole = max(1.0, inner * width)
+        size = sum(
+            one.item_bytes * (min(whole, one.elements) if one.tiled else one.elements)
+            for one in node.constants
+            if one.tiled or (one.floating and one.elements >= WHOLE_BELOW)
+        )
+        self._fetch(times * self._frames(node, inner, width), times * size)
 
     def _reduce(self, size_bytes: float) -> None:
         """An all-reduce over a ring: each rank receives nearly twice the size."""
@@ -223,9 +243,24 @@ class _Model:
         found = self._found
         found.meet(self._held({"gathered": self._gathered(node, 8)}))
         width = float(sum(self._elements[name] for name in node.inputs))
-        self._receive(times * 2 * self._frames(node, node.inner or 1, width))
-        found.double += times * 2.0 * 5 * self._products(node)
-        found.calls += times * 30
+        part, copied = self._part_of_passes(node)
+        self._fetch_matrices(node, times * INTERVAL_READS * copied, node.inner or 1, width)
+        if node.mixes:
+            weights = sum(one.elements for one in node.constants if one.floating)
+            found.touched_bytes += times * INTERVAL_BYTES * part * weights
+        found.double += times * 2.0 * INTERVAL_PRODUCTS * part * self._products(node)
+        found.calls += times * INTERVAL_CALLS
+
+    def _part_of_passes(self, node: NodeCosts) -> tuple[float, float]:
+        """The part of the passes of intervals through a matrix that the first rank takes, and what it copies for it:
+        ranks that share memory share out the bands of a wide one, and read in place where these are their own rows."""
+        setup = self._setup
+        if not (setup.gathers and setup.shares_memory and any(one.tiled for one in node.constants)):
+            return 1.0, 1.0
+        rows = max(1, node.inner)
+        bands = math.ceil(math.ceil(rows / TILE_ROWS) / setup.ranks)
+        part = min(1.0, bands * TILE_ROWS / rows)
+        return part, part if rows % (TILE_ROWS * setup.ranks) else 0.0
 
     def _products(self, node: NodeCosts) -> float:
         inside = self._setup.splits_layers and node.mixes
@@ -248,7 +283,7 @@ class _Model:
         """Two proven passes, and between them the steps of a search that autograd follows back."""
         slopes = self._carry(name, count, 8, passes=2, selects=selects)
         if slopes:
-            self._carry(name, count, 4, passes=ALPHA_STEPS * STEP_PRODUCTS, keeps=True, selects=selects)
+            self._carry(name, count, 4, passes=self._steps * STEP_PRODUCTS, keeps=True, selects=selects)
 
     def _margins(self, output: str) -> None:
         count = up(max(1, self._setup.constraints), CHUNK_MULTIPLE)
@@ -259,10 +294,10 @@ class _Model:
                 self._held({"rows": 8.0 * min(count, CHUNK_DEFAULT) * (widest + self._elements[output])})
             )
             return
+        self._carry(output, count, 8, selects=False)
         if self._setup.method in OPTIMISED:
-            self._search(output, count, selects=False)
-        else:
-            self._carry(output, count, 8, selects=False)
+            for _ in range(MARGIN_SEARCHES):
+                self._search(output, count, selects=False)
 
     def _carry(
         self,
@@ -309,7 +344,9 @@ class _Model:
         if chunk.selects and producer is not None and producer.inner and not self._inside:
             first = sum(self._live[name] for name in producer.inputs)
             walk.begin({name: self._live[name] for name in producer.inputs}, first)
-            self._receive(times * self._taken(producer, chunk.rows))
+            self._fetch(
+                times * self._taken(producer, chunk.rows), times * self._taken_bytes(producer, chunk.rows)
+            )
             skipped: str | None = producer.name
         else:
             walk.begin({chunk.start: first}, first)
@@ -320,8 +357,9 @@ class _Model:
             out = walk.leave(node)
             sizes = {name: out if self._same_support(node) else self._live[name] for name in node.inputs}
             whole = sum(self._elements[name] for name in node.outputs)
-            if node.inner:
-                self._cut(node, out, chunk)
+            if node.inner and self._cut(node, out, chunk) and chunk.count > 1:
+                # Each rank of those that share memory cuts its part of what all keep.
+                self._fetch_matrices(node, 1.0 / self._setup.ranks, node.inner, self._inputs(node))
             held = slopes + 0.0
             gathered = self._gathered(node, chunk.item_bytes, min(out, whole))
             for rows, workspace, lent in walk.moments(out, sizes, gathered, charges=not chunk.keeps):
@@ -339,20 +377,25 @@ class _Model:
             and any(self._live[name] < self._elements[name] for name in node.outputs)
         )
 
-    def _cut(self, node: NodeCosts, out: float, chunk: _Chunk) -> None:
+    def _inputs(self, node: NodeCosts) -> float:
+        return float(sum(self._elements[name] for name in node.inputs))
+
+    def _cut(self, node: NodeCosts, out: float, chunk: _Chunk) -> bool:
         """The part of a matrix between neurons that move, which ranks with whole weights keep; those that share memory,
-        together."""
+        together. Whether there is one."""
         setup = self._setup
         width = sum(self._live[name] for name in node.inputs)
         whole = sum(self._elements[name] for name in node.inputs) * node.inner
         size = sum(one.elements for one in node.constants if one.elements >= WHOLE_BELOW)
         apart = setup.gathers and not setup.shares_memory
         if apart or out * width >= whole or (chunk.rows < FEW_ROWS and size >= LARGE_ELEMENTS):
-            return
+            return False
         stored = sum(one.elements * one.item_bytes for one in self._costs.constants)
         if setup.budget_bytes is None or ROOM_FOR_PARTS * stored < setup.budget_bytes:
             own = next((one.item_bytes for one in node.constants if one.as_stored), 8)
             self._cuts[node.name] = float(own * out * width) / (setup.ranks if setup.gathers else 1)
+            return True
+        return False
 
     def _taken(self, producer: NodeCosts, rows: int) -> float:
         """Frames that fetch single rows of a matrix; those of all ranks, where each has its own."""
@@ -366,6 +409,10 @@ class _Model:
                 count += math.ceil(union / step) * math.ceil(tile / self._setup.ranks / self._room)
         return count
 
+    def _taken_bytes(self, producer: NodeCosts, rows: int) -> float:
+        width = sum(self._elements[name] for name in producer.inputs)
+        return sum(rows / 2 * width * one.item_bytes for one in producer.constants if one.tiled)
+
     def _count(
         self, node: NodeCosts, chunk: _Chunk, times: float, part: float, sizes: dict[str, float]
     ) -> None:
@@ -378,8 +425,9 @@ class _Model:
         else:
             found.double += products
         found.touched_bytes += TOUCHES * times * chunk.rows * chunk.item_bytes * width
-        found.calls += times * 15
-        inner = part * (node.inner or 1)
-        self._receive(times * self._frames(node, inner, width))
+        found.calls += times * (SEARCH_CALLS if chunk.keeps else ROW_CALLS)
+        # The parts that rows use are cut out of a matrix after the first of several chunks.
+        self._fetch_matrices(node, chunk.passes, node.inner or 1, whole)
+        self._fetch_matrices(node, times - chunk.passes, part * (node.inner or 1), width)
         if self._inside and node.mixes and not self._inside.issuperset(node.inputs):
             self._reduce(times * chunk.rows * chunk.item_bytes * width)

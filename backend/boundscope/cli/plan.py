@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         asked = look_at(arguments.network, arguments.property)
         waiting.tell("measuring this machine")
         machine = machine_costs()
-    device = _device(arguments, Device(machine.single_flops, machine.double_flops))
+    device = _device(arguments, Device(machine.single_flops, machine.double_flops, cores=machine.cores))
     rows = _rows(arguments, asked, device)
     if arguments.json:
         sys.stdout.write(
@@ -117,7 +117,7 @@ def _device(arguments: argparse.Namespace, here: Device) -> Device:
     gpu = arguments.device != "cpu"
     bandwidth = arguments.bandwidth or (GPU_GATHER_BYTES_PER_S if gpu else here.bytes_per_s)
     memory = GPU_MEMORY_BYTES_PER_S if gpu else here.memory_bytes_per_s
-    return Device(single, double, float(bandwidth), memory)
+    return Device(single, double, float(bandwidth), memory, cores=1 if gpu else here.cores)
 
 
 def _rows(arguments: argparse.Namespace, asked: Asked, device: Device) -> list[Row]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,9 @@ from boundscope.bounds.beta import BetaSearch
 from boundscope.protocol import VerifyJob, VerifyResult
 from boundscope.search.spread import SpreadPool
 from boundscope.worker.verify import run_verify
+from support.faults import KILLED, fail
 
-KILLED, STOPPED, OUT_OF_MEMORY, EXCEPTION, KEEPING = range(1, 6)
+KEEPING = 5  # killed where it keeps the children
 MARK = "failed"  # a file beside the property, made when it happens
 STEPS = 6  # of that kind, from the search's first on
 
@@ -28,7 +28,7 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
             calls += 1
             if job.seed and calls == STEPS:
                 Path(files.property).with_name(MARK).touch()
-                fail(job.seed)
+                fail(KILLED if job.seed == KEEPING else job.seed)
             return function(*given, **named)
 
         setattr(owner, name, failing)
@@ -39,17 +39,3 @@ def run_scattered(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> Verif
     """The same as if each rank had a machine of its own: none reads weights that another one holds, all gather them."""
     os.environ["LOCAL_WORLD_SIZE"] = "1"
     return run(job, files, monitor, ranks)
-
-
-def fail(seed: int) -> None:
-    match seed:
-        case 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        case 2:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case 3:
-            raise MemoryError
-        case 4:
-            raise ValueError("this rank has had enough")
-        case 5:
-            os.kill(os.getpid(), signal.SIGKILL)

@@ -33,6 +33,7 @@ from boundscope.protocol import (
 from boundscope.worker.files import JobFiles
 from boundscope.worker.local import run_local
 from daemon.support import environment
+from support import faults
 from support.jobs import ref
 from support.models import box_property, mlp
 from verify import search_faults
@@ -195,11 +196,11 @@ def hashed(path: Path) -> FileRef:
 @pytest.mark.parametrize(
     ("fault", "kinds", "said"),
     [
-        (search_faults.KILLED, NEAR, "rank 1 was killed by SIGKILL"),
+        (faults.KILLED, NEAR, "rank 1 was killed by SIGKILL"),
         (search_faults.KEEPING, FAR, "rank 1 was killed by SIGKILL"),
-        (search_faults.STOPPED, FAR, "rank 1 was stopped (SIGSTOP)"),
-        (search_faults.EXCEPTION, NEAR, "rank 1 failed: ValueError: this rank has had enough"),
-        (search_faults.EXCEPTION, FAR, "rank 1 failed: ValueError: this rank has had enough"),
+        (faults.STOPPED, FAR, "rank 1 was stopped (SIGSTOP)"),
+        (faults.EXCEPTION, NEAR, "rank 1 failed: ValueError: this rank has had enough"),
+        (faults.EXCEPTION, FAR, "rank 1 failed: ValueError: this rank has had enough"),
     ],
     ids=["SIGKILL-near", "SIGKILL-far", "SIGSTOP-far", "exception-near", "exception-far"],
 )
@@ -218,7 +219,7 @@ def test_memory_that_one_rank_lacks_among_the_domains_ends_the_job_as_such(
     network: Path, tmp_path: Path, kinds: Kinds
 ) -> None:
     prop = written(tmp_path / "p.vnnlib", HARD)
-    described = replace(job(network, prop, 3), seed=search_faults.OUT_OF_MEMORY)
+    described = replace(job(network, prop, 3), seed=faults.OUT_OF_MEMORY)
     result = searched(described, network, prop, kinds)
     assert result.verdict is Verdict.OUT_OF_MEMORY
     assert result.reason.startswith("rank 1: "), result.reason

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +14,7 @@ from boundscope.protocol import VerifyJob, VerifyResult
 from boundscope.sharding.ranks import LEAST_PART
 from boundscope.worker import verify
 from boundscope.worker.verify import run_verify
-
-KILLED, STOPPED, OUT_OF_MEMORY, EXCEPTION = range(1, 5)
+from support.faults import fail
 
 
 def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
@@ -30,18 +27,6 @@ def run(job: VerifyJob, files: Any, monitor: Any, ranks: Any) -> VerifyResult:
 
         BoundEngine.margins = margins  # type: ignore[assignment, method-assign]
     return run_verify(job, files, monitor, ranks)
-
-
-def fail(seed: int) -> None:
-    match seed:
-        case 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        case 2:
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case 3:
-            raise MemoryError
-        case 4:
-            raise ValueError("this rank has had enough")
 
 
 # ---------------------------------------------------------------- memory that only rank 1 lacks

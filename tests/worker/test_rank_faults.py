@@ -27,6 +27,7 @@ from boundscope.worker.files import JobFiles
 from boundscope.worker.local import run_local
 from daemon.small_files import write_network, write_property, write_wide_network
 from daemon.support import environment
+from support import faults
 from worker import rank_faults
 
 FAULTS = {**KINDS, "verify": Kind("boundscope.worker.launch", "worker.rank_faults:run")}
@@ -69,9 +70,9 @@ def failure(files: JobFiles, described: VerifyJob, kinds: dict[str, Kind]) -> st
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
-        (rank_faults.KILLED, "rank 1 was killed by SIGKILL"),
-        (rank_faults.STOPPED, "rank 1 was stopped (SIGSTOP)"),
-        (rank_faults.EXCEPTION, "rank 1 failed: ValueError: this rank has had enough"),
+        (faults.KILLED, "rank 1 was killed by SIGKILL"),
+        (faults.STOPPED, "rank 1 was stopped (SIGSTOP)"),
+        (faults.EXCEPTION, "rank 1 failed: ValueError: this rank has had enough"),
     ],
     ids=["SIGKILL", "SIGSTOP", "exception"],
 )
@@ -83,7 +84,7 @@ def test_a_rank_that_fails_among_the_bounds_is_named(files, sharding, fault, sai
 def test_a_rank_that_cannot_allocate_ends_the_job_as_out_of_memory(files, sharding):
     """Also where it fails outside of what ranks do in step: the other one is in the middle of it."""
     begin = time.monotonic()
-    fault = job(sharding, rank_faults.OUT_OF_MEMORY)
+    fault = job(sharding, faults.OUT_OF_MEMORY)
     result = run_local(fault, files, lambda rank, event: None, kinds=FAULTS)
     assert time.monotonic() - begin < 30
     assert (result.verdict, result.reason) == (Verdict.OUT_OF_MEMORY, "rank 1: out of memory")

@@ -7,9 +7,9 @@ All are of the rank that needs most, without an attack. Peaks are in MiB; the se
 numbers of unstable neurons. `CPU` is the processor time of that rank for its bounds, its median over the repeats: the
 wall time on a core of its own, whoever shares the cores of this machine, whose speed is measured at the start as
 `boundscope plan` does. `fetched` are MiB of weights that a rank copied from shared memory or, with `--apart`, as ranks
-of several machines do, received. The last lines count how many ratios are within 25 %, and tell what the start of a rank
-and reading took beside; runs that cheaper bounds decide, before the method has its turn, need less than is predicted,
-and are named but not counted.
+of several machines do, received. The last lines count how many ratios are within 25 %, and tell what the start of a
+rank and reading took beside; runs that cheaper bounds decide, before the method has its turn, need less than is
+predicted, and are named but not counted.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ ROW_UNIT, LEAST_PART = 16, 64
 ROOM_FOR_PARTS = 4
 DROPPED_FROM = 0.9  # rows leave out fixed neurons where those that move are at most this part
 ALPHA_STEPS = 20
-STEPS_TAKEN = 0.7  # of them, for a search ends where it gains little; `worst` takes all
+STEPS_TAKEN = 0.65  # of them, for a search ends where it gains little; `worst` takes all
 
 EXPECTED_SHARE, WORST_SHARE = 0.4, 1.0
 SLOPE_COPIES = 5  # θ, its best, two moments, and its gradient

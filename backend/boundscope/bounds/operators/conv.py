@@ -22,6 +22,7 @@ from boundscope.network.operators.window import split_pads
 # A window over more of its input than this is carried as a whole row.
 WINDOW_SHARE = 0.6
 FEW_CHANNELS = 4
+PATCHED_ROWS = 64  # carried at a time to patches that do not overlap
 
 
 @bounds(Conv)
@@ -168,11 +169,37 @@ class _Cut:
     pads: tuple[int, ...]
 
 
+def _tiles(weight: Tensor, op: Conv) -> bool:
+    """Whether its windows lie side by side, and none overlaps."""
+    return op.group == 1 and tuple(weight.shape[2:]) == tuple(op.strides) and set(op.dilations) == {1}
+
+
+def _patches(rows: Tensor, weight: Tensor) -> Tensor:
+    """Rows [R, C, H, W] where each place has a patch of the input of its own: plain products, some rows at a time."""
+    count, _, down, across = rows.shape
+    channels, height, width = weight.shape[1:]
+    flat = weight.reshape(len(weight), -1)
+
+    def carried(part: Tensor) -> Tensor:
+        patches = part.permute(0, 2, 3, 1).reshape(-1, len(weight)) @ flat
+        return patches.reshape(-1, down, across, channels, height, width).permute(0, 3, 1, 4, 2, 5)
+
+    shape = (count, channels, down * height, across * width)
+    if rows.requires_grad:
+        return carried(rows).reshape(shape)
+    found = rows.new_empty(count, channels, down, height, across, width)
+    for first in range(0, count, PATCHED_ROWS):
+        found[first : first + PATCHED_ROWS] = carried(rows[first : first + PATCHED_ROWS])
+    return found.reshape(shape)
+
+
 def transposed(rows: Tensor, weight: Tensor, op: Conv, cut: _Cut | None = None) -> Tensor:
     """Transposed convolution of rows [R, C, *size] by a convolution's weight, to as far as they reach, or a cut."""
     axes = rows.dim() - 2
     reached = _reached(tuple(rows.shape[2:]), weight, op)
     cut = cut or _Cut(reached, (0,) * axes)
+    if axes == 2 and cut == _Cut(reached, (0, 0)) and _tiles(weight, op):
+        return _patches(rows, weight)
     if axes == 2 and op.group == 1 and weight.shape[1] <= FEW_CHANNELS and rows.device.type == "cpu":
         # The library's kernel is several times slower where there are few channels to go to.
         columns = weight.reshape(len(weight), -1).T @ rows.reshape(len(rows), len(weight), -1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from boundscope.costs_fetches import Fetches
 from boundscope.costs_setup import (
     ALPHA_STEPS,
     ATTACK_PASSES,
@@ -19,13 +20,11 @@ from boundscope.costs_setup import (
     DROPPED_FROM,
     EXPECTED_SHARE,
     FEW_ROWS,
-    HEADER_BYTES,
     INTERVAL_BYTES,
     INTERVAL_CALLS,
     INTERVAL_PRODUCTS,
     INTERVAL_READS,
     LARGE_ELEMENTS,
-    LONGEST_SUM,
     MARGIN_SEARCHES,
     OPTIMISED,
     REFINED,
@@ -36,9 +35,6 @@ from boundscope.costs_setup import (
     SLOPE_COPIES,
     STEP_PRODUCTS,
     STEPS_TAKEN,
-    TILE_BYTES,
-    TILE_COLUMNS,
-    TILE_ROWS,
     TOUCHES,
     WHOLE_BELOW,
     Device,
@@ -104,7 +100,7 @@ class _Model:
             for one in costs.tensors
         }
         self._producer = {name: node for node in costs.nodes for name in node.outputs}
-        self._room = up(-(-TILE_BYTES // setup.ranks), HEADER_BYTES)
+        self._fetches = Fetches(setup, self._elements, self._found)
         self._weights = sum(self._resident(one) for one in costs.constants)
         self._intervals = 0.0
         self._cuts: dict[str, float] = {}
@@ -178,89 +174,19 @@ class _Model:
     def _row_bytes(self) -> int:
         return 4 if self._costs.single and self._setup.precision is Precision.MIXED else 8
 
-    # ------------------------------------------------------------ gathers
-
-    def _gathered(self, node: NodeCosts, item_bytes: int, inner: float = math.inf) -> float:
-        """Bytes of what is gathered for a node at the fullest moment: tiles, the one before, and frames on the way."""
-        if not self._setup.gathers:
-            return 0.0
-        most = 0.0
-        for one in node.constants:
-            if one.tiled:
-                longest = min(inner, node.inner) if node.inner else inner
-                tile = self._tile_bytes(one, longest)
-                if self._setup.shares_memory:
-                    most = max(most, 2.0 * tile)
-                    continue
-                frames = math.ceil(tile / self._setup.ranks / self._room)
-                most = max(most, 3.0 * tile + frames * (2.0 * TILE_BYTES + self._room))
-            elif one.floating and one.elements >= WHOLE_BELOW:
-                kept = one.as_stored and one.elements >= LARGE_ELEMENTS
-                most += one.elements * (one.item_bytes if kept else item_bytes)
-        return most
-
-    def _tile_bytes(self, one: ConstantCosts, inner: float) -> float:
-        return TILE_COLUMNS * one.item_bytes * (inner if inner <= LONGEST_SUM else TILE_ROWS)
-
-    def _frames(self, node: NodeCosts, inner: float, width: float) -> float:
-        """Frames that one use of a node's constants takes, of `inner` by `width` elements of its matrix."""
-        count = 0.0
-        for one in node.constants:
-            if one.tiled:
-                height = inner if inner <= LONGEST_SUM else TILE_ROWS
-                frames = math.ceil(self._tile_bytes(one, inner) / self._setup.ranks / self._room)
-                count += math.ceil(inner / height) * math.ceil(width / TILE_COLUMNS) * frames
-            elif one.floating and one.elements >= WHOLE_BELOW:
-                count += math.ceil(one.elements * one.item_bytes / self._setup.ranks / self._room)
-        return count
-
-    def _fetch(self, frames: float, size_bytes: float) -> None:
-        """Parts of weights that other ranks hold: copied from memory that is shared, or received in whole frames."""
-        if self._setup.gathers and self._setup.shares_memory:
-            self._found.read_bytes += size_bytes
-        elif self._setup.gathers:
-            self._found.received_bytes += frames * (self._setup.ranks - 1) * (self._room + HEADER_BYTES)
-
-    def _fetch_matrices(self, node: NodeCosts, times: float, inner: float, width: float) -> None:
-        """One use of a node's constants, of `inner` by `width` elements of its matrix, `times` over."""
-        whole = max(1.0, inner * width)
-        size = sum(
-            one.item_bytes * (min(whole, one.elements) if one.tiled else one.elements)
-            for one in node.constants
-            if one.tiled or (one.floating and one.elements >= WHOLE_BELOW)
-        )
-        self._fetch(times * self._frames(node, inner, width), times * size)
-
-    def _reduce(self, size_bytes: float) -> None:
-        """An all-reduce over a ring: each rank receives nearly twice the size."""
-        ranks = self._setup.ranks
-        if ranks > 1:
-            self._found.received_bytes += 2.0 * size_bytes * (ranks - 1) / ranks
-
     # ------------------------------------------------------------ phases
 
     def _forward(self, node: NodeCosts, times: int) -> None:
         found = self._found
-        found.meet(self._held({"gathered": self._gathered(node, 8)}))
+        found.meet(self._held({"gathered": self._fetches.held(node, 8)}))
         width = float(sum(self._elements[name] for name in node.inputs))
-        part, copied = self._part_of_passes(node)
-        self._fetch_matrices(node, times * INTERVAL_READS * copied, node.inner or 1, width)
+        part, copied = self._fetches.part_of_passes(node)
+        self._fetches.matrices(node, times * INTERVAL_READS * copied, node.inner or 1, width)
         if node.mixes:
             weights = sum(one.elements for one in node.constants if one.floating)
             found.touched_bytes += times * INTERVAL_BYTES * part * weights
         found.double += times * 2.0 * INTERVAL_PRODUCTS * part * self._products(node)
         found.calls += times * INTERVAL_CALLS
-
-    def _part_of_passes(self, node: NodeCosts) -> tuple[float, float]:
-        """The part of the passes of intervals through a matrix that the first rank takes, and what it copies for it:
-        ranks that share memory share out the bands of a wide one, and read in place where these are their own rows."""
-        setup = self._setup
-        if not (setup.gathers and setup.shares_memory and any(one.tiled for one in node.constants)):
-            return 1.0, 1.0
-        rows = max(1, node.inner)
-        bands = math.ceil(math.ceil(rows / TILE_ROWS) / setup.ranks)
-        part = min(1.0, bands * TILE_ROWS / rows)
-        return part, part if rows % (TILE_ROWS * setup.ranks) else 0.0
 
     def _products(self, node: NodeCosts) -> float:
         inside = self._setup.splits_layers and node.mixes
@@ -324,7 +250,7 @@ class _Model:
         )
         self._walk(chunk, slopes)
         if setup.splits_rows:
-            self._reduce(8.0 * count * passes)
+            self._fetches.reduced(8.0 * count * passes)
         return slopes
 
     def _slope_bytes(self, chunk: _Chunk) -> float:
@@ -344,9 +270,7 @@ class _Model:
         if chunk.selects and producer is not None and producer.inner and not self._inside:
             first = sum(self._live[name] for name in producer.inputs)
             walk.begin({name: self._live[name] for name in producer.inputs}, first)
-            self._fetch(
-                times * self._taken(producer, chunk.rows), times * self._taken_bytes(producer, chunk.rows)
-            )
+            self._fetches.single_rows(producer, times, chunk.rows)
             skipped: str | None = producer.name
         else:
             walk.begin({chunk.start: first}, first)
@@ -359,9 +283,9 @@ class _Model:
             whole = sum(self._elements[name] for name in node.outputs)
             if node.inner and self._cut(node, out, chunk) and chunk.count > 1:
                 # Each rank of those that share memory cuts its part of what all keep.
-                self._fetch_matrices(node, 1.0 / self._setup.ranks, node.inner, self._inputs(node))
+                self._fetches.matrices(node, 1.0 / self._setup.ranks, node.inner, self._inputs(node))
             held = slopes + 0.0
-            gathered = self._gathered(node, chunk.item_bytes, min(out, whole))
+            gathered = self._fetches.held(node, chunk.item_bytes, min(out, whole))
             for rows, workspace, lent in walk.moments(out, sizes, gathered, charges=not chunk.keeps):
                 self._found.meet(
                     self._held({"rows": rows, "workspace": workspace, "gathered": lent, "slopes": held})
@@ -397,22 +321,6 @@ class _Model:
             return True
         return False
 
-    def _taken(self, producer: NodeCosts, rows: int) -> float:
-        """Frames that fetch single rows of a matrix; those of all ranks, where each has its own."""
-        union = rows * (self._setup.ranks if self._setup.splits_rows else 1) / 2
-        width = sum(self._elements[name] for name in producer.inputs)
-        count = 0.0
-        for one in producer.constants:
-            if one.tiled:
-                step = max(1, TILE_ROWS * TILE_COLUMNS // max(1, width))
-                tile = step * width * one.item_bytes
-                count += math.ceil(union / step) * math.ceil(tile / self._setup.ranks / self._room)
-        return count
-
-    def _taken_bytes(self, producer: NodeCosts, rows: int) -> float:
-        width = sum(self._elements[name] for name in producer.inputs)
-        return sum(rows / 2 * width * one.item_bytes for one in producer.constants if one.tiled)
-
     def _count(
         self, node: NodeCosts, chunk: _Chunk, times: float, part: float, sizes: dict[str, float]
     ) -> None:
@@ -427,7 +335,7 @@ class _Model:
         found.touched_bytes += TOUCHES * times * chunk.rows * chunk.item_bytes * width
         found.calls += times * (SEARCH_CALLS if chunk.keeps else ROW_CALLS)
         # The parts that rows use are cut out of a matrix after the first of several chunks.
-        self._fetch_matrices(node, chunk.passes, node.inner or 1, whole)
-        self._fetch_matrices(node, times - chunk.passes, part * (node.inner or 1), width)
+        self._fetches.matrices(node, chunk.passes, node.inner or 1, whole)
+        self._fetches.matrices(node, times - chunk.passes, part * (node.inner or 1), width)
         if self._inside and node.mixes and not self._inside.issuperset(node.inputs):
-            self._reduce(times * chunk.rows * chunk.item_bytes * width)
+            self._fetches.reduced(times * chunk.rows * chunk.item_bytes * width)

@@ -270,34 +270,32 @@ class Sweeper:
     # ------------------------------------------------------------ other nodes
 
     def _through_lines(self, rule: Rule[Any], view: NodeView[Any], forms: dict[int, Forms]) -> Forms:
-        """Two lines become one of the upper one's slope, and a rest."""
+        """Two lines become one of the upper one's slope, and a rest between `lowest` and `highest`."""
         tall = self._tall(view, {index: form.ends for index, form in forms.items()})
         lines = rule.relax(tall)
-        if rule.slope_free and isinstance(lines, Lines):
-            lines = rule.relax(tall, lines.upper_slope)  # parallel lines leave the least
         if not isinstance(lines, Lines):
             raise BoundError(f"node '{view.node.name}' ({view.op.onnx_type}) is not bounded by two lines")
         form = forms[lines.position]
-        x = form.ends
-        slope, highest = lines.upper_slope, lines.upper_intercept
-        tilt = lines.lower_slope - slope
-        lowest = torch.minimum(tilt * x.lower, tilt * x.upper)
-        if lines.lower_intercept is not None:
-            lowest += lines.lower_intercept
+        x, slope, highest = form.ends, lines.upper_slope, lines.upper_intercept
         count = len(form.loose)
-        unit = gamma(32 + count, ENGINE.unit) * INFLATION
+        unit = (count + 1) * gamma(32 + count, ENGINE.unit) * INFLATION
         sizes = form.moved[1:].abs() + form.loose
         total = _sum(sizes)
         steep = slope.abs()
         # Lines are computed, and carried: what either rounds.
-        error = (
-            steep * (total + form.moved[0].abs()) + tilt.abs() * x.magnitude + lowest.abs() + highest.abs()
-        )
+        error = (total + form.moved[0].abs()).mul_(steep).add_(highest.abs())
+        lowest: Tensor | float = 0.0
         if rule.slope_free:
-            # Outside the kink both lines are the function, 0 or x: nothing is rounded.
-            error = error.mul_(unit * (count + 1)) * rule.wanted(view.op, lines.position, x)
+            # Of the lower lines through the origin the parallel one leaves the least. Outside the kink both lines are
+            # the function, 0 or x: nothing is rounded.
+            error.mul_(unit).add_(ENGINE.absolute(16)).mul_(rule.wanted(view.op, lines.position, x))
         else:
-            error = (error + rule.relax_magnitude(tall, lines)).mul_(unit * (count + 1)) + ENGINE.absolute(16)
+            tilt = lines.lower_slope - slope
+            lowest = torch.minimum(tilt * x.lower, tilt * x.upper)
+            if lines.lower_intercept is not None:
+                lowest = lowest + lines.lower_intercept
+            error += tilt.abs() * x.magnitude + lowest.abs() + rule.relax_magnitude(tall, lines)
+            error.mul_(unit).add_(ENGINE.absolute(16))
         ends = rule.interval(tall)[0]
         if not rule.exact:
             terms = rule.terms(tall)
@@ -308,9 +306,11 @@ class Sweeper:
             ends = ends.widened(deployed + own)
             error = error + deployed
         half = (highest - lowest).clamp_(min=0).div_(2)
-        share = sizes / total.clamp(min=LEAST)
-        share = torch.where(total > LEAST, share, 1.0).mul_(1.0 + 2.0**-40)
-        loose = steep * form.loose + share * half + error / count
+        # Every input's part of the rest, together no less than the whole; equal parts where none moves.
+        still = total <= LEAST
+        each = half.mul(1.0 + 2.0**-40).div_(total.masked_fill(still, 1.0))
+        loose = sizes.mul_(each).add_((error + half.masked_fill_(~still, 0.0)).div_(count))
+        loose += steep * form.loose
         moved = slope * form.moved
         moved[0] += (highest + lowest) / 2
         return Forms(moved, loose, ends)

@@ -37,6 +37,7 @@ from boundscope.costs_setup import (
     STEPS_TAKEN,
     TOUCHES,
     WHOLE_BELOW,
+    WRITING_TOUCHES,
     Device,
     Prediction,
     Setup,
@@ -128,6 +129,8 @@ class _Model:
             found.domain_bytes = DOMAIN_BYTES * relaxed
         for name in ("single", "double", "touched_bytes", "calls", "received_bytes", "read_bytes"):
             setattr(found, name, getattr(found, name) * setup.cases)
+        if setup.gathers and setup.shares_memory:
+            found.touched_bytes += WRITING_TOUCHES * self._weights
         return found
 
     # ------------------------------------------------------------ sizes

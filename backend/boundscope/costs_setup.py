@@ -33,7 +33,7 @@ DOMAIN_BYTES = (
 )
 # Processor time, as tests/benchmarks/planning.py found it on a server's CPU: of one operation on tensors, however
 # small; of any bounds; of ranks that work together, to share out weights and to agree.
-CALL_S, START_S, TOGETHER_S = 8.8e-5, 0.001, 0.023
+CALL_S, START_S, TOGETHER_S = 8.8e-5, 0.001, 0.018
 REACHED = 0.77  # of the speed of a product of matrices in a cache, by products of rows with tiles of weights
 # A pass of intervals: how often a matrix is fetched, products with it, bytes that an element of it moves, operations.
 INTERVAL_READS, INTERVAL_PRODUCTS, INTERVAL_BYTES, INTERVAL_CALLS = 2, 5, 16, 30
@@ -43,6 +43,7 @@ MARGIN_SEARCHES = 2  # slopes of the margins alone, and again once all layers ha
 # Boxes bounded on the way to a method's bounds: the cheaper methods come first.
 CONTEXTS = {Method.IBP: 1, Method.CROWN_IBP: 2, Method.CROWN: 2, Method.ALPHA_CROWN: 3, Method.COMPLETE: 3}
 TOUCHES = 10  # how often a coefficient is read or written on its way through a node, beside products
+WRITING_TOUCHES = 12  # a rank's part of the weights, put into memory that is new: the system clears its pages
 SHARES_TRIED = (
     0.0,
     0.25,

@@ -22,8 +22,10 @@ from boundscope.bounds.sweep import LEAST, MOST_FREE_INPUTS, Sweeper, SweptMargi
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
+from boundscope.network.operators.linear import Conv, ConvTranspose
 from boundscope.properties.types import Box, Case
 from boundscope.search.clipping import Boxes, LinearRows
+from boundscope.search.complete import free_inputs
 from boundscope.search.input_domains import Bounded, ClauseTable, PartLayout, PartsInHand, beside
 from boundscope.search.mixing import best_mixtures
 from boundscope.search.task import Key
@@ -35,16 +37,14 @@ ELEMENTS = 1 << 19  # of the widest tensor, on all parts that are swept together
 MOST_PARTS = 1024
 
 
-def free_of(cases: Sequence[Case]) -> int:
-    """The most inputs that are free in one box."""
-    return max((int(np.count_nonzero(one.box.lower < one.box.upper)) for one in cases), default=0)
-
-
 def sweeps_pay(engine: BoundEngine, cases: Sequence[Case]) -> bool:
     """Whether parts of these boxes are better swept and halved than bounded by CROWN: a sweep takes about 2K + 4 passes
     for K free inputs, CROWN one for each unstable neuron, and halving every input makes 2^K parts."""
-    free, network = free_of(cases), engine.network
+    free, network = max((free_inputs(one) for one in cases), default=0), engine.network
     if not 0 < free <= MOST_FREE_INPUTS or Zones.of(network).tensors:
+        return False
+    # Rows through convolutions live on windows, which makes CROWN cheap there; a sweep has no such short cut.
+    if any(isinstance(node.op, Conv | ConvTranspose) for node in network.nodes):
         return False
     passes = UNSTABLE_SHARE * relaxed_elements(network)
     if passes < (2 * free + 4) * 2**free:
@@ -88,7 +88,8 @@ def _swept_once(engine: BoundEngine, box: Box) -> bool:
 def _free_positions(layout: PartLayout, boxes: Boxes) -> tuple[Tensor, Tensor]:
     """Of the inputs that are free in each box, first those, as many as the most of any box, [D, K]: their positions
     among all inputs, and among the layout's."""
-    wide = boxes.lower < boxes.upper
+    # Ends of a fixed input are neighbours where its decimal is no binary fraction.
+    wide = torch.nextafter(boxes.lower, torch.full_like(boxes.lower, torch.inf)) < boxes.upper
     most = max(1, int(wide.sum(1).max()))
     place = torch.argsort(wide.to(torch.int8), dim=1, descending=True, stable=True)[:, :most]
     return layout.free[place], place

@@ -21,6 +21,7 @@ import pytest
 import torch
 
 import boundscope
+from boundscope.bounds import backward
 from boundscope.bounds.alpha import optimised
 from boundscope.bounds.backward import BackwardPass
 from boundscope.bounds.context import BoxContext
@@ -31,6 +32,7 @@ from boundscope.bounds.operators.base import Enclosure
 from boundscope.bounds.operators.linear import GemmRule
 from boundscope.bounds.operators.relaxation import Lines
 from boundscope.bounds.operators.relu import ReluRule
+from boundscope.bounds.relaxing import Relaxing
 from boundscope.bounds.support import Block
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
@@ -362,9 +364,9 @@ NEEDED = [
     (BackwardPass, "lower_elements"),
     (BackwardPass, "_finish"),
     (BackwardPass, "_linear"),
-    (BackwardPass, "_relaxed"),
-    (BackwardPass, "_with_slopes"),
-    (BackwardPass, "_least_by_distance"),
+    (Relaxing, "through"),
+    (Relaxing, "_with_slopes"),
+    (backward, "least_by_distance"),
     (BoxContext, "deviation"),
     (BoundEngine, "element_bounds"),
     (BoundEngine, "margins"),

@@ -14,90 +14,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from boundscope.bounds.facts import HALVED, Effort, NodeFacts, Reach, local_magnitude
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.norms import BallSet
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
-from boundscope.bounds.operators.relaxation import SUM_BLOCK, BroadcastLines, Lines, Relaxation
-from boundscope.bounds.rounding import (
-    ENGINE,
-    INFLATION,
-    LARGEST_FLOAT32,
-    LEAST_NORMAL_FLOAT32,
-    UNIT_FLOAT32,
-    RoundingModel,
-    gamma,
-)
+from boundscope.bounds.rounding import ENGINE, INFLATION, RoundingModel, gamma
+from boundscope.bounds.slack import ForwardRounding
 from boundscope.bounds.support import Elements
-from boundscope.errors import BoundError, UnsupportedOperatorError
+from boundscope.errors import UnsupportedOperatorError
 from boundscope.network.graph import Network, Node
-from boundscope.network.operators.arithmetic import Add, Sub
-from boundscope.network.operators.linear import Conv, Gemm, MatMul
 from boundscope.properties.types import Box
-from boundscope.sharding.matrices import LentMatrix
-from boundscope.sharding.weights import LARGE_ELEMENTS, WeightStore
-from boundscope.sharding.zones import SUMMED, Zones
+from boundscope.sharding.weights import WeightStore
+from boundscope.sharding.zones import Zones
 
 # Elements that cannot leave their reference are left out of rows where they are this part of a tensor of this size.
 FIXED_PART = 0.1
 LEAST_ELEMENTS = 32
 # A budget below this many times the network's constants has no room for the parts of them that are in use.
 ROOM_FOR_PARTS = 4
-# Added to magnitudes, so that γ of them covers what halving an interval loses among subnormals.
-HALVED = 2.0**-960
 LEAST_SAFE = 2.0**-900  # a radius from here on is far from what halving loses
-GRID = 2.0**-20  # ends of intervals that are multiples of it may be summed without rounding
-_PLAIN_SUMS = (Add, Sub, Gemm, MatMul, Conv)
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What carrying rows through a node costs in rounding: `terms` products a coefficient, of total size `magnitude`
-    [*S_out] per unit of coefficient, and `elements` products in a constant's sum.
-
-    `whole` takes the place of `magnitude` in float64 passes: of a relaxation, it covers free parameters of any value.
-    """
-
-    magnitude: Tensor
-    terms: int
-    elements: int = 0
-    whole: Tensor | None = None
-
-    def slack(self, engine: RoundingModel) -> Tensor:
-        """Largest error of one pass per unit of coefficient. Constants of float32 rows are summed in short blocks."""
-        single = engine.unit > ENGINE.unit
-        count = max(self.terms, SUM_BLOCK if single else self.elements)
-        magnitude = self.magnitude if single or self.whole is None else self.whole
-        return magnitude * (gamma(count + 8, engine.unit) * INFLATION) + engine.absolute(count)
-
-
-@dataclass(frozen=True)
-class Charge:
-    """What rows pay at one tensor: `weights` [n], the slack per unit of coefficient of each element in the rows' dtype,
-    and `lost`, what every row that is not zero pays besides."""
-
-    weights: Tensor
-    lost: float
-
-    @classmethod
-    def of(cls, slack: Tensor, lost: float, engine: RoundingModel, dtype: torch.dtype) -> Charge:
-        # A slack, or its product with a coefficient, may vanish in the rows' dtype.
-        slack = slack.flatten()
-        kept = slack.to(dtype)
-        if dtype != slack.dtype:
-            kept = torch.nextafter(kept, kept.new_full((), math.inf))
-        kept = torch.where(slack == 0, 0.0, kept.clamp(min=engine.underflow))  # a NaN stays one
-        return cls(kept, lost + engine.absolute(kept.numel()))
-
-
-@dataclass(frozen=True)
-class Reach:
-    """An interval as shift ± radius of the distance from a reference point, float64 [*S]; no shift: zero. `whole` is
-    what errors of sums are relative to, |shift| + radius and what halving loses; none: the radius."""
-
-    radius: Tensor
-    shift: Tensor | None
-    whole: Tensor | None
 
 
 @dataclass(frozen=True)
@@ -109,46 +45,6 @@ class _Loan:
     sparse: list[str]
     more: dict[str, list[str]]
     output_shapes: tuple[tuple[int, ...], ...]
-
-
-@dataclass
-class NodeFacts:
-    """What a backward pass needs to know of a node, for each of its outputs.
-
-    `deployed` [*S_out] is what the deployed arithmetic may add to the output; `own` bounds the float64 errors of
-    its reference point and intercepts; `efforts` tell the rounding of rows. Where the node is not linear,
-    `relaxation` bounds it, and `local` is the same about the reference point, where that has a short form.
-    """
-
-    deployed: tuple[Tensor | None, ...]
-    own: tuple[Tensor | None, ...]
-    efforts: tuple[Effort | None, ...]
-    relaxation: Relaxation | None = None
-    local: Relaxation | None = None
-    reach: Tensor | None = (
-        None  # Σ|x| over the perturbed inputs, a scalar; None where no coefficient is rounded
-    )
-    _charges: dict[torch.dtype, tuple[Charge | None, ...]] = field(default_factory=dict)
-    # What rules and passes derive from constants and from the relaxation once for all chunks, by dtype.
-    kept: dict[torch.dtype, dict[Any, Any]] = field(default_factory=dict)
-
-    def charges(self, engine: RoundingModel, dtype: torch.dtype) -> tuple[Charge | None, ...]:
-        """What rows pay for each output on their way through the node, in passes of this arithmetic."""
-        if dtype not in self._charges:
-            lost = self._underflow(engine)
-            rows = [None if effort is None else effort.slack(engine) for effort in self.efforts]
-            slacks = [_sum(_sum(a, b), c) for a, b, c in zip(self.deployed, self.own, rows, strict=True)]
-            self._charges[dtype] = tuple(
-                None if slack is None else Charge.of(slack, lost, engine, dtype) for slack in slacks
-            )
-        return self._charges[dtype]
-
-    def _underflow(self, engine: RoundingModel) -> float:
-        """What the coefficients that a row gets at the inputs can lose to underflow, all together."""
-        if self.reach is None:
-            return 0.0
-        terms = max((effort.terms for effort in self.efforts if effort is not None), default=1)
-        return float(self.reach) * engine.absolute(terms + 8)
 
 
 @dataclass
@@ -342,6 +238,10 @@ class BoxContext:
             return self.rule(node).theta_matters(view).flatten().nonzero().flatten()
 
     @cached_property
+    def _rounding(self) -> ForwardRounding:
+        return ForwardRounding(self.network, self.model, self.device, self.subnormal)
+
+    @cached_property
     def zones(self) -> Zones:
         """Which tensors are this rank's part of something, where layers are split over ranks."""
         return Zones.of(self.network)
@@ -368,8 +268,8 @@ class BoxContext:
         rule = self.rule(node)
         with self.view(node) as view:
             enclosure = rule.enclose(view)
-            deployed, own = self._forward_slack(rule, view, enclosure.magnitudes)
-            exactly = self._sums_exactly(view, enclosure.magnitudes)
+            deployed, own = self._rounding.slack(rule, view, enclosure.magnitudes, self._around_references)
+            exactly = self._rounding.sums_exactly(view, enclosure.magnitudes)
             kept_sign = rule.never_negative(view)
             if not rule.relaxed:
                 references = self._linear_references(rule, view)
@@ -447,7 +347,7 @@ class BoxContext:
         if local is None:
             effort = Effort(whole, terms, elements)
         else:
-            effort = Effort(_local_magnitude(view, local), terms, elements, whole)
+            effort = Effort(local_magnitude(view, local), terms, elements, whole)
         efforts = (effort,)
         own = whole * (gamma(16, ENGINE.unit) * INFLATION) + ENGINE.absolute(16)
         return NodeFacts(deployed, (own,), efforts, relaxation, local, self._reach_of(node, efforts))
@@ -484,150 +384,6 @@ class BoxContext:
         self.ledger.hold(interval.lower, "workspace")
         self.ledger.hold(interval.upper, "workspace")
 
-    def _folded_error(self, rule: Rule[Any], view: NodeView[Any]) -> Tensor | None:
-        """What the first output can be off because a constant was folded, and rounded, at load.
-
-        Raises:
-            UnsupportedOperatorError: the operator's rule cannot tell.
-        """
-        errors = self.network.rounded_constants
-        if not any(name in errors for name in view.node.inputs):
-            return None
-        constants = tuple(
-            None if value is None else _filled(value, errors.get(name, 0.0) * INFLATION)
-            for name, value in zip(view.node.inputs, view.constants, strict=True)
-        )
-        error = rule.constant_error(dataclasses.replace(view, constants=constants))
-        if error is None:
-            raise _no_rule_for_folded(view.node)
-        return error * INFLATION
-
-    def _moved_slack(
-        self, view: NodeView[Any], whole: bool
-    ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
-        """The same for a node that moves or chooses values: its outputs are off by no more than its constants are.
-
-        Raises:
-            UnsupportedOperatorError: it compares with a constant that was rounded at load.
-        """
-        nothing: tuple[Tensor | None, ...] = (None,) * len(view.output_shapes)
-        errors = [error for name, error in self.network.rounded_constants.items() if name in view.node.inputs]
-        if not errors:
-            return nothing, nothing
-        if whole:
-            raise _no_rule_for_folded(view.node)
-        shapes = view.output_shapes
-        zeros = tuple(torch.zeros(shape, dtype=torch.float64, device=self.device) for shape in shapes)
-        return tuple(zero + max(errors) * INFLATION for zero in zeros), zeros
-
-    def _forward_slack(
-        self, rule: Rule[Any], view: NodeView[Any], magnitudes: tuple[Tensor, ...] | None
-    ) -> tuple[tuple[Tensor | None, ...], tuple[Tensor | None, ...]]:
-        """Rounding of the deployed network, and of the engine's own interval arithmetic, for each output."""
-        # Integers and truth values are never rounded.
-        whole = all(self.network.tensors[name].dtype.kind != "f" for name in view.node.outputs if name)
-        if rule.exact or magnitudes is None:
-            return self._moved_slack(view, whole)
-        terms = rule.terms(view)
-        model = RoundingModel(0.0, 0.0) if whole else self.model
-        relative = model.relative(terms) * INFLATION
-        flushed = not self.subnormal.isdisjoint(view.node.inputs)
-        if flushed or (rule.collective and model.unit):
-            reached = rule.magnitude(_without_subnormals(view) if flushed else view)
-        else:
-            reached = magnitudes
-        deployed = [m * relative + model.absolute(terms) for m in reached]
-        if self.model.unit and not whole:
-            self._require_in_float32(view.node, reached)
-        folded = self._folded_error(rule, view)
-        if folded is not None:
-            deployed[0] = deployed[0] + folded
-        own = gamma(terms + 8, ENGINE.unit) * INFLATION
-        hull = self._around_references(view)
-        if (hull is not view or rule.collective) and not rule.relaxed:
-            magnitudes = rule.magnitude(hull)
-        return tuple(deployed), tuple(m * own + ENGINE.absolute(terms) for m in magnitudes)
-
-    def _sums_exactly(self, view: NodeView[Any], magnitudes: tuple[Tensor, ...] | None) -> bool:
-        """Whether float64 computes a sum of products without rounding: whole weights, intervals whose ends are
-        multiples of GRID, and no sum beyond 2⁵⁰ of it on the way. Binarised networks are decided by such sums, which
-        are often zero. Devices that may convolve by a transform, with rounding in between, are left out."""
-        if self.device.type != "cpu" or not magnitudes or not isinstance(view.op, _PLAIN_SUMS):
-            return False
-        if isinstance(view.op, Gemm) and (view.op.alpha, view.op.beta) != (1.0, 1.0):
-            return False
-        if isinstance(view.op, MatMul) and len(view.perturbed) > 1:
-            return False
-        if isinstance(view.op, SUMMED):  # each rank sees a part of what decides
-            return False
-        ends = (end for x in view.inputs if x is not None for end in (x.lower, x.upper))
-        return (
-            all(_multiples(end, GRID) for end in ends)
-            and all(_multiples(each, 1.0) for each in view.constants if each is not None)
-            and all(float(each.max()) <= GRID * 2.0**50 for each in magnitudes if each.numel())
-        )
-
-    def _require_in_float32(self, node: Node, magnitudes: tuple[Tensor, ...]) -> None:
-        """Sums that may pass the largest float32 on their way have no error bound: they may end as infinity or NaN."""
-        for name, magnitude in zip(node.outputs, magnitudes, strict=False):
-            beyond = (magnitude * (1.0 + 2.0**-10) > LARGEST_FLOAT32).flatten().nonzero()
-            if len(beyond):
-                raise BoundError(
-                    f"tensor '{name}' may leave the range of float32 at element {int(beyond[0])}: terms of up to "
-                    f"{float(magnitude.flatten()[beyond[0]]):.3g} are summed"
-                )
-
-
-def _multiples(values: Tensor | LentMatrix, unit: float) -> bool:
-    """Whether all values are multiples of a power of two, not too large to tell."""
-    if isinstance(values, LentMatrix):
-        step = 1 + LARGE_ELEMENTS // values.shape[1]
-        columns = slice(0, values.shape[1])
-        bands = [(slice(first, first + step), columns) for first in range(0, len(values), step)]
-        found = [_multiples(part, unit) for part in values.tiles(bands)]  # to the end: all ranks read alike
-        return all(found)
-    scaled = (values._values() if values.is_sparse else values) / unit
-    return bool((scaled == scaled.round()).all()) and bool(torch.isfinite(scaled).all())
-
-
-def _filled(constant: Tensor, error: float) -> Tensor:
-    """An error of every element of a constant; of a floating one in float64, whatever the constant's own dtype."""
-    if not constant.is_floating_point():
-        return torch.full_like(constant, error)
-    return torch.full((), error, dtype=torch.float64, device=constant.device).expand(constant.shape)
-
-
-def _no_rule_for_folded(node: Node) -> UnsupportedOperatorError:
-    return UnsupportedOperatorError(
-        f"node '{node.name}' ({node.op.onnx_type}) uses a constant that was computed in floating point at load, and "
-        "its rule cannot bound the rounding; export the network with constants folded"
-    )
-
-
-def _without_subnormals(view: NodeView[Any]) -> NodeView[Any]:
-    """The node with its subnormal constants so much larger that one rounding of them is all that a flush can lose."""
-    floor = LEAST_NORMAL_FLOAT32 / UNIT_FLOAT32
-    constants = tuple(
-        torch.where(
-            (c != 0) & (c.abs() < LEAST_NORMAL_FLOAT32), torch.copysign(torch.full_like(c, floor), c), c
-        )
-        if c is not None and c.is_floating_point()
-        else c
-        for c in view.constants
-    )
-    return dataclasses.replace(view, constants=constants)
-
-
-def _local_magnitude(view: NodeView[Any], local: Relaxation) -> Tensor:
-    """Σ|terms| of lines about the reference point, per unit of coefficient, [*S_out]."""
-    lines = local.lines if isinstance(local, BroadcastLines) else local
-    assert isinstance(lines, Lines)
-    far = view.deviations[lines.position]
-    assert far is not None
-    slope = torch.maximum(lines.lower_slope.abs(), lines.upper_slope.abs())
-    low = lines.upper_intercept if lines.lower_intercept is None else lines.lower_intercept
-    return slope * far + torch.maximum(low.abs(), lines.upper_intercept.abs())
-
 
 def _quality(rule: Rule[Any], inputs: list[str]) -> str:
     if len(inputs) > 1 or "loose" in inputs:
@@ -635,9 +391,3 @@ def _quality(rule: Rule[Any], inputs: list[str]) -> str:
     if not rule.mixing:
         return inputs[0]
     return "exact" if inputs[0] == "independent" else "loose"
-
-
-def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
-    if a is None or b is None:
-        return a if b is None else b
-    return a + b

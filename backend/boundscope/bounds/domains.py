@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from boundscope.bounds.context import BoxContext, Charge, NodeFacts
+from boundscope.bounds.context import BoxContext
+from boundscope.bounds.facts import Charge, NodeFacts
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule
 from boundscope.bounds.operators.relaxation import (

@@ -46,7 +46,8 @@ class _Beginning(BackwardPass):
 
     def _finish(self, pending: Blocks, total: Total) -> Tensor:
         for name, block in pending.items():
-            self._to_distance(name, block, total)
+            if name in self._context.references:  # a constant output has none, and is no chain
+                self._to_distance(name, block, total)
         self.blocks, self.constant = dict(pending), total.lower()
         return self.constant
 

@@ -139,8 +139,8 @@ def test_ranks_share_cores_and_have_them_all_in_threads(large: NetworkCosts) -> 
         for n, found in ((1, one), (2, two), (4, four))
     ]
     assert one.processor_s(device) / 2 < wall_s[0] < one.processor_s(device)
-    assert wall_s[1] == pytest.approx(two.processor_s(device))
-    assert wall_s[2] == pytest.approx(2 * four.processor_s(device))
+    assert wall_s[1] == pytest.approx(two.processor_s(device), rel=0.01)
+    assert wall_s[2] == pytest.approx(2 * four.processor_s(device), rel=0.01)
     assert four.processor_s(device) < two.processor_s(device) < one.processor_s(device)
 
 

@@ -123,8 +123,9 @@ class Prediction:
 
     def processor_s(self, device: Device) -> float:
         """Processor time of a rank for its bounds, which is their wall time on a core of its own: without the start of
-        processes, reading and the attack. Of a search, for the bounds at its root only."""
-        return self._busy_s(device, 1)
+        processes, reading and the attack; on CPUs, where what is received takes that time, too. Of a search, for the
+        bounds at its root only."""
+        return self._busy_s(device, 1) + self.received_bytes / device.bytes_per_s
 
     def seconds(self, device: Device) -> float:
         """Wall time of bounding, without the start of processes: ranks share the cores, and have all of them in

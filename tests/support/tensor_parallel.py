@@ -102,8 +102,8 @@ def gradients_of(ranks: RankGroup, network: str, sharding: Sharding) -> tuple[Te
     name = loaded.outputs[0].name
     first = BackwardPass(context)
     first.lower({name: rows}, len(rows))
-    parameters = _parameters_of(context, first, len(rows))
-    values = {node: one.values for node, one in parameters.items()}
+    parameters = _parameters_of(context, first.relaxed_nodes, len(rows))
+    values = {node: one.values.detach().requires_grad_() for node, one in parameters.items()}
     with torch.enable_grad():
         lower = _pass_with(context, parameters, values, search=True).lower({name: rows}, len(rows))
         torch.autograd.backward(lower, torch.ones_like(lower))

@@ -153,7 +153,9 @@ def _outputs(weight: Matrix, factors: Sequence[tuple[Tensor, bool]]) -> list[Ten
     if together is None:
         return [_joined(sums) for sums in found]
     none = [rows.new_empty(*rows.shape[:-1], 0) for rows, _ in factors]
-    return together.of_all_ranks([_joined(sums or [one]) for sums, one in zip(found, none, strict=True)], bands)
+    return together.of_all_ranks(
+        [_joined(sums or [one]) for sums, one in zip(found, none, strict=True)], bands
+    )
 
 
 def sparse_product(rows: Tensor, matrix: Tensor) -> Tensor:

@@ -136,7 +136,10 @@ class ForwardPass:
         return [AffineForm(*parts) for parts in zip(centres, slopes, remainders, strict=True)]
 
     def _remainders(self, rule: Rule[Any], view: NodeView[Any], forms: dict[int, AffineForm]) -> list[Tensor]:
-        """|W|·remainder, rounding of everything that the node sums, and what the deployed arithmetic may add."""
+        """|W|·remainder, rounding of everything that the node sums, and what the deployed arithmetic may add.
+
+        Each of the K slopes is a sum with the node's constants less one of them alone: those are rounded K times.
+        """
         through = rule.spread(_at(view, {index: form.remainder for index, form in forms.items()}))
         nothing = rule.spread(
             _at(view, {index: torch.zeros_like(form.centre) for index, form in forms.items()})
@@ -146,7 +149,7 @@ class ForwardPass:
         facts = self._context.facts[view.node.name]
         parts = []
         for far, fixed, sums, added in zip(through, nothing, whole, facts.deployed, strict=True):
-            remainder = (far - fixed).clamp(min=0) + 2 * sums * factor
+            remainder = (far - fixed).clamp(min=0) + 2 * (sums + self._count * fixed) * factor
             parts.append(remainder if added is None else remainder + added)
         return parts
 

@@ -121,12 +121,12 @@ def _about(seconds: float) -> str:
 
 
 def budget_bytes(options: Options, machine: MachineCosts) -> int:
-    """What a rank may hold: as asked, else its part of half of what was free when the network was read."""
+    """What a rank may hold: as asked, a share being of all memory; else its part of half of what was free."""
     if options.memory_budget_bytes is not None:
         return options.memory_budget_bytes
     sharers = 1 if machine.gpu else _ranks_here(options)
     if options.memory_budget_share is not None:
-        return int(machine.free_bytes * options.memory_budget_share) // sharers
+        return int(machine.total_bytes * options.memory_budget_share) // sharers
     return machine.free_bytes // BUDGET_PART // sharers
 
 

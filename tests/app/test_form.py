@@ -14,10 +14,11 @@ from pytestqt.qtbot import QtBot
 from app.window_support import EXAMPLES, example_draft
 from boundscope import capabilities
 from boundscope.protocol import Arithmetic, Branching, Engine, Method, Norm, Precision, Sharding
+from boundscope.protocol.summaries import MachineCosts
 from boundscope_app.docks.ball import NORMS
 from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
 from boundscope_app.draft import Ball, Draft, Options, draft_of, named_only
-from boundscope_app.estimate import Question, answer
+from boundscope_app.estimate import Question, answer, budget_bytes
 from boundscope_app.link_types import Inspection
 from boundscope_app.noise_draft import NoiseDraft, NoiseOptions
 from boundscope_app.window import MainWindow
@@ -303,6 +304,14 @@ def test_what_does_not_fit_is_said(window: MainWindow, qtbot: QtBot) -> None:
         form.set_draft(replace(draft, options=Options(memory_budget_bytes=1 << 18)))
     qtbot.waitUntil(lambda: "not fit" in form.footer.estimate.text(), timeout=10_000)
     assert form.footer.estimate.estimate.warns
+
+
+def test_a_share_of_the_memory_is_of_all_of_it() -> None:
+    """As the job itself reads it, and shared by the ranks of a machine; without one, half of what is free."""
+    machine = MachineCosts(1e11, 5e10, free_bytes=40 << 20, total_bytes=100 << 20, cores=2)
+    assert budget_bytes(Options(memory_budget_share=0.5), machine) == 50 << 20
+    assert budget_bytes(Options(memory_budget_share=0.5, ranks=2), machine) == 25 << 20
+    assert budget_bytes(Options(ranks=2), machine) == 10 << 20
 
 
 def test_noise_is_estimated_by_its_points_and_samples(window: MainWindow, qtbot: QtBot) -> None:

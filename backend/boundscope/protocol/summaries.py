@@ -69,11 +69,12 @@ class NetworkCosts(Struct):
 
 class MachineCosts(Struct):
     """What a machine can do, measured by a short product of matrices: both speeds with every core, in operations a
-    second; the memory that is free; its cores. A GPU's memory and speed, where it has one that torch can use."""
+    second; the memory that is free, and all of it; its cores. Of a GPU, where it has one that torch can use."""
 
     single_flops: float
     double_flops: float
     free_bytes: int
+    total_bytes: int
     cores: int
     gpu: str = ""
 

@@ -167,13 +167,15 @@ def machine_costs() -> MachineCosts:
     """This machine, measured for about 50 ms."""
     if torch.cuda.is_available():
         device = torch.device("cuda", torch.cuda.current_device())
-        free, name = torch.cuda.mem_get_info()[0], torch.cuda.get_device_name(device)
+        (free, total), name = torch.cuda.mem_get_info(), torch.cuda.get_device_name(device)
     else:
-        device, free, name = torch.device("cpu"), int(psutil.virtual_memory().available), ""
+        memory = psutil.virtual_memory()
+        device, free, total, name = torch.device("cpu"), int(memory.available), int(memory.total), ""
     return MachineCosts(
         single_flops=_speed(torch.float32, device),
         double_flops=_speed(torch.float64, device),
         free_bytes=free,
+        total_bytes=total,
         cores=core_count(),
         gpu=name,
     )

@@ -13,8 +13,7 @@ from pytestqt.qtbot import QtBot
 
 from app.window_support import EXAMPLES, example_draft
 from boundscope import capabilities
-from boundscope.protocol import Arithmetic, Branching, Engine, Method, Norm, Precision, Sharding
-from boundscope.protocol.summaries import MachineCosts
+from boundscope.protocol import Arithmetic, Branching, Engine, MachineCosts, Method, Norm, Precision, Sharding
 from boundscope_app.docks.ball import NORMS
 from boundscope_app.docks.choices import ARITHMETICS, ENGINES, HINTS, METHODS, NOT_YET, PRECISIONS, SHARDINGS
 from boundscope_app.draft import Ball, Draft, Options, draft_of, named_only

@@ -25,14 +25,14 @@ LIMIT_S = 60.0
 
 
 class Terminal:
-    """A command whose standard error is a pseudo-terminal; its standard output is a pipe."""
+    """A command whose standard error is a pseudo-terminal; its standard input and output are pipes."""
 
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "boundscope", *words],
+            [sys.executable, *words],
             env={**environment, "TERM": "xterm-256color"},
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=slave,
             start_new_session=True,
@@ -69,7 +69,7 @@ class Terminal:
 
 @contextmanager
 def terminal(words: list[str], environment: dict[str, str]) -> Iterator[Terminal]:
-    run = Terminal(words, environment)
+    run = Terminal(["-m", "boundscope", *words] if words[0] != "-c" else words, environment)
     try:
         yield run
     finally:
@@ -131,12 +131,24 @@ def test_a_search_shows_counts_and_no_share(environment: dict[str, str], tmp_pat
 
 
 def test_work_outside_a_run_shows_that_it_goes_on(environment: dict[str, str]) -> None:
-    """Reading a network takes longer than a moment, the first time torch is imported: said on a terminal alone."""
-    found = example("digits-conv")
-    with terminal(["plan", str(found.network)], environment) as run:
+    """Where it takes longer than a moment, for as long as it takes."""
+    work = "with Waiting('reading net.onnx'): sys.stdin.read()"
+    with terminal(
+        ["-c", f"import sys; from boundscope.cli.progress import Waiting\n{work}"], environment
+    ) as run:
+        run.wait_for("reading net.onnx")
+        assert run.process.poll() is None
+        assert run.process.stdin is not None
+        run.process.stdin.close()
+        status, output = run.finish()
+    assert (status, output) == (0, "")
+
+
+def test_a_plan_on_a_terminal_is_plain_on_standard_output(environment: dict[str, str]) -> None:
+    with terminal(["plan", str(example("digits-conv").network)], environment) as run:
         status, output = run.finish()
     assert status == 0
-    assert "reading digits_cnn.onnx" in run.shown
+    assert "digits_cnn.onnx" in output
     assert "\x1b" not in output
 
 

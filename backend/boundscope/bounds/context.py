@@ -77,9 +77,9 @@ class BoxContext:
     subnormal: frozenset[str] = frozenset()
     _deviations: dict[str, Tensor] = field(default_factory=dict)
     _live: dict[str, Elements | None] = field(default_factory=dict)
-    _rules: dict[str, Rule[Any]] = field(default_factory=dict)  # by node
+    _rules: dict[str, tuple[Node, Rule[Any]]] = field(default_factory=dict)  # by the node's name
     _reach: dict[str, Reach] = field(default_factory=dict)
-    _loans: dict[str, _Loan] = field(default_factory=dict)
+    _loans: dict[str, tuple[Node, _Loan]] = field(default_factory=dict)
 
     @classmethod
     def over(
@@ -125,15 +125,15 @@ class BoxContext:
 
     def rule(self, node: Node) -> Rule[Any]:
         found = self._rules.get(node.name)
-        if found is None:
+        if found is None or found[0] is not node:
             rule = rule_of(node.op)
             if rule is None:
                 raise UnsupportedOperatorError(
                     f"operator {node.op.onnx_type} of node '{node.name}' has no bound rule"
                 )
             perturbed = [bool(name) and name not in self.network.constants for name in node.inputs]
-            found = self._rules[node.name] = rule.use(perturbed)
-        return found
+            found = self._rules[node.name] = node, rule.use(perturbed)
+        return found[1]
 
     def producer(self, name: str) -> Node:
         """The node that computes a tensor."""
@@ -143,9 +143,10 @@ class BoxContext:
     def view(self, node: Node, dtype: torch.dtype | None = None) -> Iterator[NodeView[Any]]:
         """The node with its constants lent for the time of the `with`: in `dtype`, by default float64, or large ones
         as stored where its rule converts them itself."""
-        loan = self._loans.get(node.name)
-        if loan is None:
-            loan = self._loans[node.name] = self._loan(node)
+        known = self._loans.get(node.name)
+        if known is None or known[0] is not node:
+            known = self._loans[node.name] = node, self._loan(node)
+        loan = known[1]
         facts = self.facts.get(node.name) if self._parts_fit else None
         with self.weights.use(loan.names, dtype, loan.stored, loan.sparse, **loan.more) as lent:
             kept = None

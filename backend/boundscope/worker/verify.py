@@ -56,7 +56,9 @@ from boundscope.worker.witness import Witnesses
 
 # The first attack is short: most properties that hold are proven in less time than a long one takes.
 FIRST_ATTACK_S, FIRST_ATTACK_SHARE = 1.0, 0.05
-SECOND_ATTACK_S = 1.0  # before branch and bound, which meets counterexamples on its way
+# Before branch and bound, which meets counterexamples on its way: no longer than twice what went before, for where
+# bounds take next to no time a search is often over sooner than an attack.
+SECOND_ATTACK_S, SECOND_ATTACK_LEAST_S = 1.0, 0.25
 ATTACK_S, ATTACK_SHARE = 5.0, 0.2
 
 
@@ -238,13 +240,15 @@ class _VerifyRun:
         assert isinstance(cases, NativeCases)
         tell = self.bounds.tell_open_gaps
         search = CompleteSearch(self.job, prop, engine, self.monitor, self.ranks, self.proof, tell)
+        begun_s = self.monitor.now_s
         found = self._attacked(prop, witnesses, FIRST_ATTACK_S, FIRST_ATTACK_SHARE, Effort.QUICK)
         if found is not None:
             return found
         self.bounds.run(cases, search.steps)
         if not self._all_open(prop):
             return None
-        found = self._attacked(prop, witnesses, SECOND_ATTACK_S, ATTACK_SHARE, Effort.THOROUGH)
+        seconds = min(SECOND_ATTACK_S, max(SECOND_ATTACK_LEAST_S, 2.0 * (self.monitor.now_s - begun_s)))
+        found = self._attacked(prop, witnesses, seconds, ATTACK_SHARE, Effort.THOROUGH)
         if found is not None:
             return found
         self.complete = search

@@ -30,7 +30,7 @@ class Terminal:
     def __init__(self, words: list[str], environment: dict[str, str]) -> None:
         self.master, slave = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, *words],
+            [sys.executable, *([] if words[0] == "-c" else ["-m", "boundscope"]), *words],
             env={**environment, "TERM": "xterm-256color"},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -69,7 +69,7 @@ class Terminal:
 
 @contextmanager
 def terminal(words: list[str], environment: dict[str, str]) -> Iterator[Terminal]:
-    run = Terminal(["-m", "boundscope", *words] if words[0] != "-c" else words, environment)
+    run = Terminal(words, environment)
     try:
         yield run
     finally:

@@ -10,6 +10,9 @@ from boundscope.errors import CancelledError, DeadlineError
 from boundscope.pace import Pace
 from boundscope.protocol import Event, LogLine, Progress
 
+STOPPED_S = 0.5  # longer between two looks than a busy machine makes it
+LOOK_S = 2.0  # that a thread waits for the next look; longer means that nobody looks any more
+
 
 class Monitor:
     """Carries events out of a computation and the wish to stop, or to pause, into it.
@@ -25,6 +28,8 @@ class Monitor:
         self._changed = threading.Condition()
         self._paused_since_s: float | None = None
         self._left_out_s = 0.0
+        self._looked_s: float | None = None
+        self._looks = 0  # the thread that looks
         self._pace = Pace()
         self.standing = False  # whether the work waits inside `check` for the end of a pause
         self.begin(timeout_s)
@@ -58,7 +63,14 @@ class Monitor:
     def now_s(self) -> float:
         """Monotonic seconds without those in which the work was paused; whatever is waited for is measured by it."""
         with self._changed:
-            now = time.monotonic() if self._paused_since_s is None else self._paused_since_s
+            if self._late():
+                self._changed.wait_for(lambda: not self._late(), LOOK_S)
+            return self.clock_at(time.monotonic())
+
+    def clock_at(self, monotonic_s: float) -> float:
+        """What `now_s` was at a time of time.monotonic since the last pause or stop, or is in the pause."""
+        with self._changed:
+            now = monotonic_s if self._paused_since_s is None else self._paused_since_s
             return now - self._left_out_s
 
     @property
@@ -75,6 +87,23 @@ class Monitor:
         with self._changed:
             if self._paused_since_s is None:
                 self._left_out_s += seconds
+
+    def look(self, looked_s: float | None) -> None:
+        """Say that this thread, which leaves out every time in which the process stood still, last looked for one at
+        `looked_s` (of time.monotonic; None: it looks no more). When the process goes on, another thread may read the
+        clock first, and would find its limit passed; it waits for the next look where the last is long ago."""
+        with self._changed:
+            self._looked_s, self._looks = looked_s, threading.get_ident()
+            self._changed.notify_all()
+
+    def _late(self) -> bool:
+        """Whether a stop of the process may not have been left out yet."""
+        return (
+            self._looked_s is not None
+            and self._paused_since_s is None
+            and threading.get_ident() != self._looks
+            and time.monotonic() - self._looked_s > STOPPED_S
+        )
 
     # ------------------------------------------------------------ stopping and pausing
 

@@ -67,13 +67,13 @@ class Holding:
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        self.driven = self.continued = False
-        self.asked = True
+        self.driven, self.asked = False, True
+        self.continued_s: float | None = None
 
     def take(self) -> None:
         assert self.driven
         time.sleep(self.seconds)
-        self.asked, self.continued = False, True
+        self.asked, self.continued_s = False, time.monotonic()
 
 
 def nothing(event: Event) -> None:
@@ -139,6 +139,42 @@ def test_the_limit_leaves_out_the_time_in_which_the_process_was_suspended():
     assert run_here(job(1.0), work, nothing, cancel=threading.Event(), hold=hold).reason == "in time"
     assert time.monotonic() - begin > 1.5
     assert not hold.driven
+
+
+def test_a_rank_that_goes_on_first_after_a_stop_of_the_process_waits_for_who_leaves_it_out():
+    """SIGSTOP stops all threads; when they go on, any of them may be the first to read the clock."""
+    monitor = Monitor(timeout_s=1.0)
+    begin = time.monotonic()
+    monitor.look(begin - 30.0)  # the last before a stop of half a minute, which is not left out yet
+    monitor.started -= 30.0
+    monitor.deadline -= 30.0
+    checked: list[float] = []
+
+    def work() -> None:
+        monitor.check()
+        checked.append(monitor.elapsed_s)
+
+    rank = threading.Thread(target=work)
+    rank.start()
+    rank.join(0.2)
+    assert not checked, "it waits"
+    monitor.leave_out(30.0)
+    monitor.look(time.monotonic())
+    rank.join(10)
+    assert len(checked) == 1
+    assert checked[0] < 1.0
+
+
+def test_nobody_waits_for_one_who_looks_no_more():
+    monitor = Monitor(timeout_s=1.0)
+    monitor.look(time.monotonic() - 30.0)
+    monitor.look(None)
+    read: list[float] = []
+    rank = threading.Thread(target=lambda: read.append(monitor.elapsed_s))
+    rank.start()
+    rank.join(10)
+    assert len(read) == 1
+    assert read[0] < 1.0
 
 
 def test_a_wish_to_stop_is_heard_while_the_files_are_loaded(tmp_path):

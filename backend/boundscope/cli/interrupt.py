@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -46,7 +47,8 @@ class Suspension:
 
     def __init__(self, hide: Callable[[], None], show: Callable[[], None]) -> None:
         self._hide, self._show = hide, show
-        self.driven = self.asked = self.continued = False
+        self.driven = self.asked = False
+        self.continued_s: float | None = None
 
     def take(self) -> None:
         """Be suspended, as the shell expects it; comes back after SIGCONT."""
@@ -67,7 +69,7 @@ class Suspension:
             self.take()
 
     def handle_continue(self, number: int, frame: FrameType | None) -> None:
-        self.continued = True
+        self.continued_s = time.monotonic()
 
 
 @contextmanager

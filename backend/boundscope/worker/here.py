@@ -12,12 +12,11 @@ from typing import Generic, Protocol, TypeVar, cast
 
 from boundscope.daemon.overtime import Overtime
 from boundscope.errors import CancelledError
-from boundscope.monitor import Monitor
+from boundscope.monitor import STOPPED_S, Monitor
 from boundscope.protocol import Event, VariabilityJob, VerifyJob
 from boundscope.threads import RANK_THREAD
 
 POLL_S = 0.05
-STOPPED_S = 0.5  # longer between two looks than a busy machine makes it
 
 R = TypeVar("R")
 
@@ -27,7 +26,7 @@ class Hold(Protocol):
 
     driven: bool  # somebody takes care of what is asked
     asked: bool  # to suspend the process
-    continued: bool  # the process was stopped, by whatever means, and goes on
+    continued_s: float | None  # when the process, stopped by whatever means, last went on (of time.monotonic)
 
     def take(self) -> None:
         """Suspend the process; comes back when it is continued."""
@@ -96,11 +95,15 @@ def _watch(
     if hold is not None:
         hold.driven = True
     try:
-        while rank.is_alive() and not overtime.over(monitor.now_s):
+        while rank.is_alive():
+            if hold is None:
+                looked_s = time.monotonic()
+            else:
+                looked_s = _obey(hold, monitor, looked_s)
+                monitor.look(looked_s)
+            if overtime.over(monitor.clock_at(looked_s)):
+                break
             rank.join(POLL_S)
-            if hold is not None:
-                _obey(hold, monitor, looked_s)
-            looked_s = time.monotonic()
             if cancel.is_set():
                 monitor.cancel()
                 asked_s = looked_s if asked_s is None else asked_s
@@ -109,14 +112,21 @@ def _watch(
     finally:
         if hold is not None:
             hold.driven = False
+            monitor.look(None)
 
 
-def _obey(hold: Hold, monitor: Monitor, looked_s: float) -> None:
-    """Suspend the process where that is asked; the clock leaves out every time in which it was stopped."""
+def _obey(hold: Hold, monitor: Monitor, looked_s: float) -> float:
+    """Suspend the process where that is asked; the monitor's clock leaves out every time in which it was stopped.
+
+    Of a stop since `looked_s`, the last look. Gives the time of this one; what is stopped after it is of the next.
+    """
+    now_s = time.monotonic()
     if hold.asked:
         monitor.pause()
         hold.take()
         monitor.go_on()
-    elif hold.continued and time.monotonic() - looked_s > STOPPED_S:
-        monitor.leave_out(time.monotonic() - looked_s)
-    hold.continued = False
+        return time.monotonic()
+    continued_s = hold.continued_s
+    if continued_s is not None and looked_s < continued_s <= now_s and now_s - looked_s > STOPPED_S:
+        monitor.leave_out(now_s - looked_s)
+    return now_s

@@ -27,7 +27,7 @@ from boundscope.protocol import Arithmetic, Branching, Counterexample, Method
 from boundscope.search.checkpoint import Checkpoint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
 from boundscope.search.complete import plan
-from boundscope.search.input_domains import PartBounder
+from boundscope.search.input_bounds import PartBounder
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.task import SearchOutcome
 from boundscope.sharding.ranks import RankGroup

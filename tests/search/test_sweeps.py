@@ -13,7 +13,7 @@ from onnx import helper
 
 from boundscope.properties.types import Clause, LinearConstraint
 from boundscope.protocol import Arithmetic
-from boundscope.search.input_domains import PartBounder
+from boundscope.search.input_bounds import PartBounder
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.sweeps import SweepBounder, sweeps_pay
 from boundscope.search.task import SearchOutcome

@@ -26,15 +26,9 @@ from boundscope.bounds.context import BoxContext
 from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
 from boundscope.protocol import Counterexample, Method
 from boundscope.search.checkpoint import SearchState
-from boundscope.search.input_domains import (
-    HIDDEN,
-    Bounded,
-    ClauseTable,
-    Floats,
-    PartBounder,
-    PartLayout,
-    Rows,
-)
+from boundscope.search.input_bounds import PartBounder
+from boundscope.search.input_clauses import Bounded, ClauseTable
+from boundscope.search.input_layout import HIDDEN, Floats, PartLayout, Rows
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.spread import SpreadPool, Taken
 from boundscope.search.sweeps import SweepBounder, hull, sweeps_pay

@@ -26,7 +26,8 @@ from boundscope.network.operators.linear import Conv, ConvTranspose
 from boundscope.properties.types import Box, Case
 from boundscope.search.clipping import Boxes, LinearRows
 from boundscope.search.complete import free_inputs
-from boundscope.search.input_domains import Bounded, ClauseTable, PartLayout, PartsInHand, beside
+from boundscope.search.input_clauses import Bounded, ClauseTable, PartsInHand, beside
+from boundscope.search.input_layout import PartLayout
 from boundscope.search.mixing import best_mixtures
 from boundscope.search.task import Key
 from boundscope.sharding.zones import Zones

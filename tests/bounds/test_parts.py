@@ -13,19 +13,12 @@ from onnx import NodeProto, helper
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.mixtures import Mixtures, mixed_margins
-from boundscope.bounds.parts import (
-    Constraints,
-    PartMargins,
-    at_free_inputs,
-    blame,
-    margins,
-    refinable,
-    refine,
-)
+from boundscope.bounds.parts import PartMargins, at_free_inputs, blame, margins, refinable, refine
 from boundscope.monitor import Monitor
 from boundscope.network import load_network
 from boundscope.network.graph import Network

@@ -13,7 +13,7 @@ from onnx import helper
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine, MemoryLedger
-from boundscope.bounds.parts import Constraints
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.products import links, rows_of_links
 from boundscope.bounds.sweep import Forms, Sweeper, Swept, sweepable
 from boundscope.network import load_network

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
-from boundscope.bounds.parts import Constraints
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 from boundscope.bounds.spans import RangedRows, Ranges, Spans
 from boundscope.bounds.splits import Splits

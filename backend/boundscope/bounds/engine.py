@@ -3,32 +3,31 @@
 from __future__ import annotations
 
 import math
-import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds.allocator import keep_freed_memory
 from boundscope.bounds.alpha import AlphaSettings, BoundOf, optimised
 from boundscope.bounds.backward import BackwardPass, Rows
+from boundscope.bounds.constraints import coefficient_rows, exact_margins
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.forward import ForwardPass
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.ledger import MemoryLedger
+from boundscope.bounds.outward import round_up
 from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
 from boundscope.errors import BoundscopeError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.arrays import count_where
-from boundscope.network.graph import Network, Node, TensorInfo
+from boundscope.network.graph import Network, Node
 from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
 from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
@@ -45,7 +44,6 @@ CHUNK_SEARCHED = 256  # a search remembers what its rows meet at every non-linea
 CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows at once
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
-EXACT_TERMS = 100
 AGREE_S = 1.0  # ranks that need nothing of each other ask about this often whether one has failed
 LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
 
@@ -203,12 +201,13 @@ class BoundEngine:
             )
 
         lower = self._lower(len(constraints), bound, stage="margins", searched=method in OPTIMISED)
-        reach = self._reach(context) if any(c.coeff_error for c in constraints) else 0.0
-        margins = [
-            _larger(_margin(bound, constraint, reach), self._margin_of_ends(context, constraint))
-            for bound, constraint in zip(lower.tolist(), constraints, strict=True)
-        ]
+        margins = exact_margins(context, constraints, lower.tolist())
         return torch.tensor(margins, dtype=torch.float64)
+
+    def _constraint_rows(self, constraints: Sequence[LinearConstraint], count: int) -> Rows:
+        """Coefficients of the constraints, padded with zero rows to `count`, by tensor."""
+        rows = coefficient_rows(self.network, constraints, count, self.device)
+        return {name: self.ledger.hold(part, "rows") for name, part in rows.items()}
 
     # ------------------------------------------------------------ hidden layers
 
@@ -468,64 +467,6 @@ class BoundEngine:
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OutOfMemoryError(f"{error}; {self.ledger.breakdown()}") from error
 
-    # ------------------------------------------------------------ rows of a property
-
-    def _constraint_rows(self, constraints: Sequence[LinearConstraint], count: int) -> Rows:
-        """Coefficients of the constraints, padded with zero rows to `count`, by tensor."""
-        outputs = np.zeros((count, self.network.output_count))
-        inputs = (
-            np.zeros((count, self.network.input_count))
-            if any(len(c.input_indices) for c in constraints)
-            else None
-        )
-        for row, constraint in enumerate(constraints):
-            np.add.at(outputs[row], constraint.output_indices, constraint.output_coeffs)
-            if inputs is not None:
-                np.add.at(inputs[row], constraint.input_indices, constraint.input_coeffs)
-        rows = self._split(outputs, self.network.outputs)
-        for name, part in ({} if inputs is None else self._split(inputs, self.network.inputs)).items():
-            rows[name] = rows[name] + part if name in rows else part
-        return rows
-
-    def _split(self, matrix: NDArray[np.float64], tensors: tuple[TensorInfo, ...]) -> dict[str, Tensor]:
-        rows: dict[str, Tensor] = {}
-        position = 0
-        for info in tensors:
-            part = torch.from_numpy(matrix[:, position : position + info.size].copy()).to(self.device)
-            rows[info.name] = self.ledger.hold(part, "rows").reshape(len(matrix), *info.shape)
-            position += info.size
-        return rows
-
-    def _reach(self, context: BoxContext) -> float:
-        """The largest absolute value of any input or output."""
-        names = [info.name for info in (*self.network.inputs, *self.network.outputs)]
-        return max(float(context.intervals[name].magnitude.max()) for name in names)
-
-    def _margin_of_ends(self, context: BoxContext, constraint: LinearConstraint) -> float:
-        """Exactly what the intervals of inputs and outputs say of a margin, rounded down once: where that is zero, no
-        rounding hides it. −∞ for constraints of many terms, for which it would take long."""
-        count = len(constraint.output_indices)
-        if count + len(constraint.input_indices) > EXACT_TERMS:
-            return -math.inf
-        floats = (*constraint.output_coeffs.tolist(), *constraint.input_coeffs.tolist())
-        exact = constraint.exact_coeffs or tuple(Fraction(c) for c in floats)
-        groups = (
-            (self.network.outputs, constraint.output_indices, exact[:count]),
-            (self.network.inputs, constraint.input_indices, exact[count:]),
-        )
-        total = -constraint.bound
-        for tensors, indices, coefficients in groups:
-            for index, coefficient in zip(indices.tolist(), coefficients, strict=True):
-                position = index
-                for info in tensors:
-                    if position < info.size:
-                        break
-                    position -= info.size
-                interval = context.intervals[info.name]
-                end = (interval.lower if coefficient > 0 else interval.upper).flatten()[position].item()
-                total += coefficient * Fraction(end)
-        return round_down(total)
-
     def _chunk_size(self, count: int) -> int:
         """Rows a chunk: as asked or the default, less where this rank's budget or the number of rows is small."""
         widest = self._widest
@@ -585,42 +526,3 @@ def _refuse_shortcuts() -> None:
     """Float32 means float32 on a GPU: TF32 keeps 10 bits of each factor, and what is rounded is counted for 24."""
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
-
-
-def _larger(margin: float, other: float) -> float:
-    """The larger of two proven margins; a NaN stays one, for it is never proof."""
-    return margin if math.isnan(margin) else max(margin, other)
-
-
-def _margin(lower: float, constraint: LinearConstraint, reach: float) -> float:
-    """Lower bound of left side − bound, subtracted exactly; what float64 coefficients miss is at most their error
-    times the largest value that they multiply."""
-    if not math.isfinite(lower):
-        return lower
-    terms = len(constraint.output_indices) + len(constraint.input_indices)
-    missed = Fraction(constraint.coeff_error) * Fraction(reach) * terms
-    return round_down(Fraction(lower) - constraint.bound - missed)
-
-
-def round_up(value: Fraction) -> float:
-    """The least float64 at or above an exact number."""
-    nearest = _nearest(value)
-    if math.isinf(nearest):
-        return math.inf if nearest > 0 else -sys.float_info.max
-    return nearest if Fraction(nearest) >= value else math.nextafter(nearest, math.inf)
-
-
-def round_down(value: Fraction) -> float:
-    """The greatest float64 at or below an exact number."""
-    nearest = _nearest(value)
-    if math.isinf(nearest):
-        return -math.inf if nearest < 0 else sys.float_info.max
-    return nearest if Fraction(nearest) <= value else math.nextafter(nearest, -math.inf)
-
-
-def _nearest(value: Fraction) -> float:
-    """Infinite beyond the range of float64, where `float` raises."""
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf if value > 0 else -math.inf

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.operators.relaxation import Lines, per_row
-from boundscope.bounds.parts import ROWS, Constraints, PartMargins
+from boundscope.bounds.parts import ROWS, PartMargins
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor

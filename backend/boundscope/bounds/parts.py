@@ -2,73 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from boundscope.bounds.backward import BackwardPass
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
-from boundscope.bounds.engine import round_up
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import Rule
 from boundscope.bounds.operators.relaxation import Lines, per_row
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Node
-from boundscope.properties.types import LinearConstraint
 
 LEAST_WIDTH = 2.0**-1000  # of an element, so that shares of none are zero
 ROWS = 2048  # carried together, so that a row block of a small network stays in the cache
-
-
-@dataclass(frozen=True)
-class Constraints:
-    """C constraints as rows at the network's outputs and inputs: [C, *S] float64 by tensor, and the bounds that their
-    left sides must pass, [C] float64, rounded up."""
-
-    rows: dict[str, Tensor]
-    goals: Tensor
-
-    @classmethod
-    def of(cls, context: BoxContext, constraints: Sequence[LinearConstraint]) -> Constraints:
-        network = context.network
-        outputs = np.zeros((len(constraints), network.output_count))
-        inputs = np.zeros((len(constraints), network.input_count))
-        for row, constraint in enumerate(constraints):
-            np.add.at(outputs[row], constraint.output_indices, constraint.output_coeffs)
-            np.add.at(inputs[row], constraint.input_indices, constraint.input_coeffs)
-        rows: dict[str, Tensor] = {}
-        for matrix, tensors in ((outputs, network.outputs), (inputs, network.inputs)):
-            position = 0
-            for info in tensors:
-                part = torch.from_numpy(matrix[:, position : position + info.size].copy())
-                position += info.size
-                if matrix is inputs and not bool((part != 0).any()):
-                    continue
-                part = part.to(context.device).reshape(len(constraints), *info.shape)
-                rows[info.name] = rows[info.name] + part if info.name in rows else part
-        goals = [_goal(context, one) for one in constraints]
-        return cls(rows, torch.tensor(goals, dtype=torch.float64, device=context.device))
-
-    def of_rows(self, index: Tensor) -> dict[str, Tensor]:
-        return {name: part.index_select(0, index) for name, part in self.rows.items()}
-
-
-def _goal(context: BoxContext, constraint: LinearConstraint) -> float:
-    """What the left side must exceed, with what inexact coefficients can miss."""
-    if not constraint.coeff_error:
-        return round_up(constraint.bound)
-    network = context.network
-    names = [info.name for info in (*network.inputs, *network.outputs)]
-    reach = max(float(context.intervals[name].magnitude.max()) for name in names)
-    terms = len(constraint.output_indices) + len(constraint.input_indices)
-    return round_up(constraint.bound + Fraction(constraint.coeff_error) * Fraction(reach) * terms)
 
 
 @dataclass(frozen=True)
@@ -164,7 +117,7 @@ def wanted_elements(context: BoxContext, name: str, interval: Interval) -> Tenso
 
 
 def _wanted_by(node: Node, rule: Rule[Any], position: int, interval: Interval) -> Tensor:
-    if rule.by_element:
+    if rule.tall:
         return rule.wanted(node.op, position, interval)
     ends = zip(interval.lower, interval.upper, strict=True)
     return torch.stack([rule.wanted(node.op, position, Interval(low, high)) for low, high in ends])

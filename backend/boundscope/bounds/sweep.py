@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
 from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule, corners
 from boundscope.bounds.operators.relaxation import Lines
-from boundscope.bounds.parts import Constraints
 from boundscope.bounds.products import (
     AffineMap,
     Matrices,

@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from boundscope.bounds.context import BoxContext
 from boundscope.bounds.constraints import Constraints
+from boundscope.bounds.context import BoxContext
 from boundscope.properties.types import Case, LinearConstraint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
 from boundscope.search.input_layout import Floats, Rows

@@ -27,9 +27,12 @@ from boundscope.protocol import (
 HERE = Path(__file__).parent
 SPARE = "boundscope.worker.spare"
 BACKEND = HERE.parent.parent / "backend"
+LIMIT_S = 120.0  # for what happens at once; a machine that does much else may take its time
 
 
-def wait_for(condition: Callable[[], object], timeout_s: float = 30.0, what: str = "the condition") -> object:
+def wait_for(
+    condition: Callable[[], object], timeout_s: float = LIMIT_S, what: str = "the condition"
+) -> object:
     """The first true value of `condition`; fails when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
@@ -76,9 +79,9 @@ class DaemonUnderTest:
                 stderr=subprocess.STDOUT,
                 env=environment(self.home, spare=self.warm),
             )
-        wait_for(lambda: self._published() or self._died(), 20, "the connection file")
+        wait_for(lambda: self._published() or self._died(), what="the connection file")
         if self.warm:
-            wait_for(self.spare_stands_by, 60, "the spare process")
+            wait_for(self.spare_stands_by, what="the spare process")
 
     def spare(self) -> psutil.Process | None:
         """The spare process, whether it is ready or not."""
@@ -121,7 +124,7 @@ class DaemonUnderTest:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             try:
-                self.process.wait(30)
+                self.process.wait(LIMIT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
                 self.process.wait()
@@ -190,12 +193,12 @@ def job(client: Client, job_id: str) -> JobInfo:
     return next(info for info in client.jobs(include_inspections=True) if info.id == job_id)
 
 
-def wait_until_ended(client: Client, job_id: str, timeout_s: float = 60.0) -> JobInfo:
+def wait_until_ended(client: Client, job_id: str, timeout_s: float = LIMIT_S) -> JobInfo:
     wait_for(lambda: job(client, job_id).state.ended, timeout_s, f"the end of job {job_id}")
     return job(client, job_id)
 
 
-def wait_for_event(client: Client, job_id: str, wanted: type, timeout_s: float = 60.0) -> EventRecord:
+def wait_for_event(client: Client, job_id: str, wanted: type, timeout_s: float = LIMIT_S) -> EventRecord:
     """The first stored event of a type."""
 
     def look() -> EventRecord | None:

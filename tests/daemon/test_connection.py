@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import stat
@@ -29,7 +30,9 @@ from boundscope.protocol import (
     Shutdown,
     Welcome,
 )
-from daemon.support import environment, leftovers, upload_bytes, wait_for
+from daemon.support import LIMIT_S, environment, leftovers, upload_bytes, wait_for
+
+LIMIT_MS = round(1000 * LIMIT_S)
 
 
 def raw_dealer(
@@ -64,12 +67,11 @@ def test_connection_file_names_the_process_and_a_loopback_port(serve):
     assert re.fullmatch(r"tcp://127\.0\.0\.1:\d+", connection.address)
 
 
-def test_unknown_key_is_refused_within_five_seconds(serve):
+def test_unknown_key_is_refused(serve):
+    """It is told so, instead of being left without an answer for as long as it would wait for one."""
     connection = read_connection_file(connection_path(serve().home))
-    begin = time.monotonic()
     with pytest.raises(DaemonError, match="the daemon refused this key"):
-        Client.connect(with_key(connection, KeyPair.new()))
-    assert time.monotonic() - begin < 5
+        Client.connect(with_key(connection, KeyPair.new()), timeout_s=LIMIT_S)
 
 
 def test_wrong_server_key_is_told_apart(serve):
@@ -86,7 +88,7 @@ def test_client_without_curve_gets_no_answer(serve):
     refused = dealer.get_monitor_socket(zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_DISCONNECTED)
     dealer.send(msgspec.json.encode(Hello()))
     try:
-        assert refused.poll(5000), "the refusal must be seen within 5 s"
+        assert refused.poll(LIMIT_MS), "the refusal must be seen"
         assert dealer.poll(200) == 0
     finally:
         dealer.disable_monitor()
@@ -102,7 +104,7 @@ def test_protocol_mismatch_is_a_sentence(serve, low, high, older):
     dealer = raw_dealer(context, connection, connection.address)
     dealer.send(msgspec.json.encode(Hello(protocol_min=low, protocol_max=high, version="9.9")))
     try:
-        assert dealer.poll(5000)
+        assert dealer.poll(LIMIT_MS)
         welcome = msgspec.json.decode(dealer.recv(), type=Welcome)
     finally:
         dealer.close()
@@ -127,7 +129,7 @@ def test_a_request_before_the_hello_is_answered_with_a_refusal(serve):
     dealer = raw_dealer(context, connection, connection.address)
     dealer.send(msgspec.msgpack.encode(Request(id=1, body=Ping())))
     try:
-        assert dealer.poll(5000)
+        assert dealer.poll(LIMIT_MS)
         assert msgspec.json.decode(dealer.recv(), type=Welcome).boundscope == "refused"
     finally:
         dealer.close()
@@ -163,13 +165,17 @@ def test_a_stale_connection_file_is_replaced(serve):
     daemon.kill()
     assert connection_path(daemon.home).exists()
     daemon.start()
-    assert daemon.client().ping().uptime_s < 20
+    connection = read_connection_file(connection_path(daemon.home))
+    assert connection.pid == daemon.pid
+    daemon.client().ping()
 
 
 def test_one_daemon_a_home(serve):
     daemon = serve()
     command = [sys.executable, "-P", "-m", "boundscope.daemon", "--home", str(daemon.home)]
-    second = subprocess.run(command, env=environment(daemon.home), capture_output=True, text=True, timeout=30)
+    second = subprocess.run(
+        command, env=environment(daemon.home), capture_output=True, text=True, timeout=LIMIT_S
+    )
     assert second.returncode == 3
     assert f"the daemon with process id {daemon.pid}" in second.stderr
     assert "Traceback" not in second.stderr
@@ -189,20 +195,20 @@ def test_a_fresh_daemon_is_small_and_has_no_torch(serve):
 @pytest.mark.parametrize("module", ["boundscope.client", "boundscope.daemon.__main__", "boundscope.protocol"])
 def test_client_and_daemon_import_no_torch(module, tmp_path):
     code = f"import sys, {module}; assert 'torch' not in sys.modules and 'onnx' not in sys.modules"
-    subprocess.run([sys.executable, "-P", "-c", code], env=environment(tmp_path), check=True, timeout=60)
+    subprocess.run([sys.executable, "-P", "-c", code], env=environment(tmp_path), check=True, timeout=LIMIT_S)
 
 
 def test_sigterm_removes_the_connection_file(serve):
     daemon = serve()
     daemon.process.terminate()
-    assert daemon.process.wait(20) == 0
+    assert daemon.process.wait(LIMIT_S) == 0
     assert not connection_path(daemon.home).exists()
 
 
 def test_shutdown_by_request(serve):
     daemon = serve()
     daemon.client().request(Shutdown())
-    assert daemon.process.wait(20) == 0
+    assert daemon.process.wait(LIMIT_S) == 0
 
 
 def test_the_last_answers_reach_a_slow_client(serve, tmp_path):
@@ -215,24 +221,26 @@ def test_the_last_answers_reach_a_slow_client(serve, tmp_path):
         asked = [*(BlobGet(sha256=blob.sha256) for _ in range(24)), Shutdown()]
         for number, body in enumerate(asked):
             slow.send(msgspec.msgpack.encode(Request(id=number, body=body)))
-        wait_for(lambda: not connection_path(daemon.home).exists(), 20, "the daemon's farewell")
-        late = time.monotonic() + 1.5  # longer than the daemon would wait for one that takes nothing
-        wait_for(lambda: time.monotonic() > late, 5)
+        wait_for(lambda: not connection_path(daemon.home).exists(), what="the daemon's farewell")
+        time.sleep(1.5)  # longer than the daemon would wait for one that takes nothing
         received = []
-        while len(received) < 1 + len(asked) and slow.poll(5000):
+        while len(received) < 1 + len(asked) and slow.poll(LIMIT_MS):
             received.append(slow.recv())
     assert len(received) == 1 + len(asked)
-    assert daemon.process.wait(20) == 0
+    assert daemon.process.wait(LIMIT_S) == 0
 
 
 def test_idle_exit_waits_for_clients_to_leave(serve):
-    daemon = serve("light", "--idle-exit", "0.5")
-    client = daemon.client()
+    for idle_s in (0.5, 4.0, 32.0):
+        daemon = serve("light", "--idle-exit", str(idle_s))
+        with contextlib.suppress(DaemonError):  # a busy machine may let it go before anybody comes
+            client = daemon.client()
+            break
     for _ in range(4):
-        assert client.poll(0.4) == []
+        assert client.poll(0.8 * idle_s) == []
     assert daemon.process.poll() is None
     client.close()
-    assert daemon.process.wait(20) == 0
+    assert daemon.process.wait(LIMIT_S) == 0
 
 
 # ---------------------------------------------------------------- a home that cannot be used
@@ -240,7 +248,7 @@ def test_idle_exit_waits_for_clients_to_leave(serve):
 
 def start_in(home: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-P", "-m", "boundscope.daemon", "--home", str(home)]
-    return subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=30)
+    return subprocess.run(command, env=environment(home), capture_output=True, text=True, timeout=LIMIT_S)
 
 
 def test_home_that_is_a_file(tmp_path):
@@ -283,7 +291,7 @@ def ensured_home(tmp_path, monkeypatch):
     yield home
     for process in leftovers(home):
         process.terminate()
-    wait_for(lambda: not leftovers(home), 20, "the end of the daemon")
+    wait_for(lambda: not leftovers(home), what="the end of the daemon")
 
 
 def test_two_starters_get_one_daemon(ensured_home):
@@ -294,7 +302,7 @@ def test_two_starters_get_one_daemon(ensured_home):
     for starter in starters:
         starter.start()
     for starter in starters:
-        starter.join(30)
+        starter.join(LIMIT_S)
     assert len(found) == 4
     assert len({connection.pid for connection in found}) == 1
     assert len(leftovers(ensured_home)) == 1

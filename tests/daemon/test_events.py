@@ -27,10 +27,10 @@ from boundscope.protocol import (
     VerifyResult,
 )
 from daemon import behaviours
-from daemon.support import batches, job, upload_bytes, wait_for, wait_for_event, wait_until_ended
+from daemon.support import LIMIT_S, batches, job, upload_bytes, wait_for, wait_for_event, wait_until_ended
 
 
-def listen(client, job_id, *, after=0, timeout_s=60.0):
+def listen(client, job_id, *, after=0, timeout_s=LIMIT_S):
     """Subscribe and gather pushed records until the job has ended and everything up to its last number came."""
     client.subscribe(job_id, after)
     records, skipped, last = [], 0, after
@@ -78,7 +78,7 @@ def test_a_paused_client_loses_telemetry_only_and_can_fetch_it(serve, job_for):
     client, other = daemon.client(), daemon.client()
     info = client.submit(job_for(client, behaviours.FLOOD))
     client.subscribe(info.id)
-    wait_for(lambda: batches(client.poll(0.1)), 30, "the first batch")
+    wait_for(lambda: batches(client.poll(0.1)), what="the first batch")
     ended = wait_until_ended(other, info.id)  # meanwhile `client` takes nothing
     records, skipped = [], 0
     first = client.events(info.id)[0].number
@@ -134,11 +134,11 @@ def test_changes_of_all_jobs_are_pushed(serve, job_for):
         states.extend(change.info.state for change in changes if change.info.id == info.id)
         return JobState.FINISHED in states
 
-    wait_for(ended, 30, "the change to finished")
+    wait_for(ended, what="the change to finished")
     assert job(client, info.id).title == "my title"
     assert job(client, info.id).verdict == "unknown"
     client.delete(info.id)
-    wait_for(lambda: any(getattr(push, "deleted", False) for push in watcher.poll(0.2)), 10, "the deletion")
+    wait_for(lambda: any(getattr(push, "deleted", False) for push in watcher.poll(0.2)), what="the deletion")
     assert info.id not in [each.id for each in client.jobs(include_inspections=True)]
 
 
@@ -208,7 +208,7 @@ def test_old_inspections_make_room(serve, tmp_path):
     ref = upload_bytes(client, tmp_path, "n.txt", b"none")
     info = [client.submit(InspectJob(property=PropertyFile(file=ref))) for _ in range(INSPECTIONS_KEPT + 2)]
     for each in reversed(info):
-        wait_for(lambda each=each: each.id not in _open(client), 60, "the end of the inspections")
+        wait_for(lambda each=each: each.id not in _open(client), what="the end of the inspections")
     kept = client.jobs(include_inspections=True)
     assert [each.id for each in kept] == [each.id for each in info[2:]]
 
@@ -223,7 +223,7 @@ def test_who_hears_of_a_jobs_end_finds_all_its_events(serve, job_for):
     client.subscribe(None)
     asked = job_for(client, behaviours.QUICK)
     waiting = {client.submit(asked).id for _ in range(12)}
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT_S
     while waiting and time.monotonic() < deadline:
         for push in client.poll(0.5):
             if not isinstance(push, JobChanged) or not push.info.state.ended:

@@ -31,7 +31,7 @@ def test_a_full_disk_is_told_and_survived(serve, job_for):
         client.request(BlobPut(sha256="0" * 64, offset=0, total_bytes=9, data=b"something"))
     assert _newest(client, info.id) == stuck
     process.rlimit(psutil.RLIMIT_FSIZE, before)
-    wait_for(lambda: _newest(client, info.id) > stuck, 30, "the events that had waited")
+    wait_for(lambda: _newest(client, info.id) > stuck, what="the events that had waited")
     client.cancel(info.id)
     assert wait_until_ended(client, info.id).state is JobState.CANCELLED
     records = client.events(info.id)

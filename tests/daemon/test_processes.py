@@ -11,7 +11,7 @@ import pytest
 
 from boundscope.daemon.processes import ProcessMark, is_stopped, signal_trees
 from boundscope.daemon.store import Store
-from daemon.support import leftovers, wait_for
+from daemon.support import LIMIT_S, leftovers, wait_for
 
 TREE = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()', sys.argv[1]], start_new_session=True)"
 
@@ -35,24 +35,24 @@ def test_a_reused_pid_is_not_killed(sleeper):
 
 def test_a_marked_process_is_killed(sleeper):
     assert signal_trees([ProcessMark.of(sleeper.pid)], signal.SIGKILL) == 1
-    assert sleeper.wait(10) == -signal.SIGKILL
+    assert sleeper.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def test_descendants_in_sessions_of_their_own_are_ended_too(tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", TREE, str(tmp_path)], stdin=subprocess.PIPE)
-    wait_for(lambda: psutil.Process(parent.pid).children(), 10, "the child")
+    wait_for(lambda: psutil.Process(parent.pid).children(), what="the child")
     child = psutil.Process(parent.pid).children()[0]
     signal_trees([ProcessMark.of(parent.pid)], signal.SIGKILL)
-    parent.wait(10)
+    parent.wait(LIMIT_S)
     parent.stdin.close()
-    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 10, "the child's end")
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, what="the child's end")
 
 
 def test_stopped_processes_are_recognised(sleeper):
     sleeper.send_signal(signal.SIGSTOP)
-    wait_for(lambda: is_stopped(sleeper.pid), 10, "the stop")
+    wait_for(lambda: is_stopped(sleeper.pid), what="the stop")
     sleeper.send_signal(signal.SIGCONT)
-    wait_for(lambda: not is_stopped(sleeper.pid), 10, "the continuation")
+    wait_for(lambda: not is_stopped(sleeper.pid), what="the continuation")
 
 
 def test_at_start_up_the_daemon_ends_what_a_crash_left(serve, sleeper, tmp_path):
@@ -65,7 +65,7 @@ def test_at_start_up_the_daemon_ends_what_a_crash_left(serve, sleeper, tmp_path)
     store.flush()
     store.close()
     serve(home=home)
-    assert sleeper.wait(10) == -signal.SIGKILL
+    assert sleeper.wait(LIMIT_S) == -signal.SIGKILL
     assert innocent.poll() is None
     innocent.kill()
     innocent.wait()

@@ -18,7 +18,7 @@ from boundscope.client import RemoteHost, connect_remote, connection_path, read_
 from boundscope.client.remote import open_tunnel
 from boundscope.errors import DaemonError
 from boundscope.protocol import Shutdown
-from daemon.support import BACKEND, wait_for
+from daemon.support import BACKEND, LIMIT_S, wait_for
 from support.sshd import HOST, SshServer, missing, ssh_server
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "-")
@@ -40,7 +40,7 @@ def elsewhere(server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     if connection_path(home).exists():
         process = psutil.Process(read_connection_file(connection_path(home)).pid)
         process.terminate()
-        process.wait(30)
+        process.wait(LIMIT_S)
 
 
 def test_a_daemon_is_started_there_and_answers_through_ssh(elsewhere: RemoteHost, server: SshServer) -> None:
@@ -58,7 +58,7 @@ def test_a_daemon_is_started_there_and_answers_through_ssh(elsewhere: RemoteHost
     assert psutil.pid_exists(pid), "the daemon goes on without us"
     with connect_remote(elsewhere) as client:
         assert client.connection.pid == pid, "one daemon serves all"
-    wait_for(lambda: not server.connections(), 10, "the end of the ssh connections")
+    wait_for(lambda: not server.connections(), what="the end of the ssh connections")
 
 
 def test_two_ways_at_once_do_not_meet(elsewhere: RemoteHost) -> None:
@@ -75,7 +75,7 @@ def test_a_way_that_breaks_is_said_at_once(elsewhere: RemoteHost) -> None:
         with Client.connect(tunnel.connection) as client:
             tunnel._process.kill()
             with pytest.raises(DaemonError, match=r"gone|went away"):
-                wait_for(lambda: client.ping() is None, 30)
+                wait_for(lambda: client.ping() is None)
 
 
 def test_an_unknown_program_says_what_to_install(elsewhere: RemoteHost) -> None:
@@ -123,7 +123,7 @@ def test_waiting_can_be_ended(elsewhere: RemoteHost) -> None:
     with pytest.raises(EnoughError):
         open_tunnel(RemoteHost(name=HOST, command="sleep 60;"), check=enough)
     assert {child.pid for child in psutil.Process().children()} <= before
-    wait_for(lambda: threading.active_count() < 8, 10)
+    wait_for(lambda: threading.active_count() < 8)
 
 
 @pytest.mark.parametrize("text", ["-oProxyCommand=touch /tmp/x", "a b", "", ":home"])
@@ -152,7 +152,7 @@ def test_the_command_line_uses_the_daemon_of_the_host(
             env=environment,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=LIMIT_S,
             check=False,
         )
 

@@ -15,7 +15,7 @@ from boundscope.client import Client
 from boundscope.errors import DaemonError
 from boundscope.protocol import JobInfo, JobState, LogLine, Progress, Verdict, VerifyResult
 from daemon import behaviours
-from daemon.support import environment, job, wait_for, wait_for_event, wait_until_ended
+from daemon.support import LIMIT_S, environment, job, wait_for, wait_for_event, wait_until_ended
 
 
 def counted(client: Client, job_id: str) -> int:
@@ -83,7 +83,7 @@ def test_a_search_that_was_cut_short_goes_on(serve, job_for, kind, how):
     daemon = serve(kind)
     client = daemon.client()
     old = client.submit(job_for(client, behaviours.COUNTS, ranks=2 if kind == "warm" else 1))
-    wait_for(lambda: counted(client, old.id) >= 5, 60, "the first steps")
+    wait_for(lambda: counted(client, old.id) >= 5, what="the first steps")
     if how == "cancelled":
         client.cancel(old.id)
     else:
@@ -97,7 +97,7 @@ def test_a_search_goes_on_after_the_daemon_was_killed(serve, job_for):
     daemon = serve()
     client = daemon.client()
     old = client.submit(job_for(client, behaviours.COUNTS))
-    wait_for(lambda: counted(client, old.id) >= 5, 60, "the first steps")
+    wait_for(lambda: counted(client, old.id) >= 5, what="the first steps")
     daemon.kill()
     daemon.start()
     client = daemon.client()
@@ -157,7 +157,7 @@ def _cut_short(client: Client, job_for) -> JobInfo:
 def boundscope(home, *words: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "boundscope", *map(str, words), "--home", str(home)]
     return subprocess.run(
-        command, env=environment(home), capture_output=True, text=True, check=False, timeout=60
+        command, env=environment(home), capture_output=True, text=True, check=False, timeout=LIMIT_S
     )
 
 

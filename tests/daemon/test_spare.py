@@ -20,7 +20,7 @@ from boundscope.daemon.processes import ProcessMark
 from boundscope.daemon.spare import LOOK_S, Spare
 from boundscope.protocol import JobState, LogLine, Progress
 from daemon import behaviours
-from daemon.support import environment, job, processes, wait_for, wait_for_event, wait_until_ended
+from daemon.support import LIMIT_S, environment, job, processes, wait_for, wait_for_event, wait_until_ended
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="there are spare processes on Linux only")
 
@@ -41,12 +41,14 @@ def keep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     """`keep()` gives a Spare whose process stands by."""
     monkeypatch.setenv("PYTHONPATH", environment(tmp_path)["PYTHONPATH"])
     monkeypatch.setattr(spare_module, "code_stamp", lambda: (1, 1))
+    monkeypatch.setattr(spare_module, "ANSWER_S", LIMIT_S)
+    monkeypatch.setattr(spare_module, "LEAST_AVAILABLE_BYTES", 0)
     kept: list[Spare] = []
 
     def start(**remember: Callable[[ProcessMark], object]) -> Spare:
         spare = Spare(tmp_path, wanted=True, **remember)
         kept.append(spare)
-        wait_for(lambda: look(spare), 60, "the spare process")
+        wait_for(lambda: look(spare), what="the spare process")
         return spare
 
     yield start
@@ -73,7 +75,7 @@ def test_a_fork_is_as_if_started_anew_but_for_its_imports(keep, tmp_path):
     waiting = spare.launch(LOOK_AROUND, other, {"ASKED": "other"})
     folder = folder_of(tmp_path)
     launched = spare.launch(LOOK_AROUND, folder, {"ASKED": "this"})
-    assert launched.wait(20) == 7
+    assert launched.wait(LIMIT_S) == 7
     seen = found(folder)
     files = seen.pop("files")
     assert seen == {
@@ -94,7 +96,7 @@ def test_a_fork_is_as_if_started_anew_but_for_its_imports(keep, tmp_path):
     assert (folder / LOG_NAME).read_text() == "looked around\n"
     assert waiting.poll() is None
     os.kill(waiting.pid, signal.SIGKILL)
-    assert waiting.wait(10) == -signal.SIGKILL
+    assert waiting.wait(LIMIT_S) == -signal.SIGKILL
 
 
 def test_one_that_died_is_replaced_and_nobody_waits_for_it(keep, tmp_path):
@@ -104,23 +106,28 @@ def test_one_that_died_is_replaced_and_nobody_waits_for_it(keep, tmp_path):
     assert [mark.pid for mark in remembered] == [first], "a crash of the daemon must not leave it behind"
     os.kill(first, signal.SIGKILL)
     wait_for(
-        lambda: not psutil.pid_exists(first) or psutil.Process(first).status() == "zombie", 10, "its end"
+        lambda: not psutil.pid_exists(first) or psutil.Process(first).status() == "zombie", what="its end"
     )
     folder = folder_of(tmp_path)
     launched = spare.launch(LOOK_AROUND, folder, {"ASKED": "this"})
-    assert (launched.wait(20), found(folder)["parent"], found(folder)["imported"]) == (7, os.getpid(), False)
-    wait_for(lambda: look(spare), 60, "another one")
+    assert (launched.wait(LIMIT_S), found(folder)["parent"], found(folder)["imported"]) == (
+        7,
+        os.getpid(),
+        False,
+    )
+    wait_for(lambda: look(spare), what="another one")
     assert spare.pid != first
     assert [mark.pid for mark in remembered] == [spare.pid]
 
 
-def test_one_that_does_not_answer_is_ended_and_the_job_runs_once(keep, tmp_path):
+def test_one_that_does_not_answer_is_ended_and_the_job_runs_once(keep, tmp_path, monkeypatch):
     spare = keep()
+    monkeypatch.setattr(spare_module, "ANSWER_S", 0.5)
     stopped = spare.pid
     os.kill(stopped, signal.SIGSTOP)
     folder = folder_of(tmp_path)
     launched = spare.launch(LOOK_AROUND, folder, {})
-    assert launched.wait(20) == 7
+    assert launched.wait(LIMIT_S) == 7
     assert found(folder)["parent"] == os.getpid()
     assert not psutil.pid_exists(stopped)
     assert (folder / LOG_NAME).read_text() == "looked around\n"
@@ -132,15 +139,15 @@ def test_one_of_older_code_takes_no_job_but_finishes_those_that_it_has(keep, tmp
     first = folder_of(tmp_path, "first")
     (first / "wait").touch()
     running = spare.launch(LOOK_AROUND, first, {})
-    wait_for((first / "found.json").exists, 10, "the first job")
+    wait_for((first / "found.json").exists, what="the first job")
     monkeypatch.setattr(spare_module, "code_stamp", lambda: (0, 0))
     second = folder_of(tmp_path, "second")
-    assert spare.launch(LOOK_AROUND, second, {}).wait(20) == 7
+    assert spare.launch(LOOK_AROUND, second, {}).wait(LIMIT_S) == 7
     assert found(second)["parent"] == os.getpid()
     assert running.poll() is None
     os.kill(running.pid, signal.SIGTERM)
-    assert running.wait(10) == -signal.SIGTERM
-    wait_for(lambda: not old.is_running() or old.status() == psutil.STATUS_ZOMBIE, 10, "the old one's end")
+    assert running.wait(LIMIT_S) == -signal.SIGTERM
+    wait_for(lambda: not old.is_running() or old.status() == psutil.STATUS_ZOMBIE, what="the old one's end")
 
 
 def test_none_is_kept_where_memory_is_short(keep, monkeypatch):
@@ -149,7 +156,7 @@ def test_none_is_kept_where_memory_is_short(keep, monkeypatch):
     process = psutil.Process(spare.pid)
     look(spare)
     assert spare.pid is None
-    wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE, 10, "its end")
+    wait_for(lambda: process.status() == psutil.STATUS_ZOMBIE, what="its end")
     look(spare)
     assert spare.pid is None
     assert not process.is_running(), "it was reaped"
@@ -188,7 +195,7 @@ def test_two_jobs_at_once_do_not_touch_each_other(serve, job_for):
     assert job(client, second).state is JobState.RUNNING
     client.cancel(second)
     assert wait_until_ended(client, second).state is JobState.CANCELLED
-    wait_for(lambda: not daemon.spare().children(), 10, "the end of both")
+    wait_for(lambda: not daemon.spare().children(), what="the end of both")
 
 
 def test_a_killed_spare_process_takes_its_jobs_along_and_they_say_so(serve, job_for):
@@ -197,7 +204,7 @@ def test_a_killed_spare_process_takes_its_jobs_along_and_they_say_so(serve, job_
     info = client.submit(job_for(client, behaviours.PATIENT, ranks=2))
     wait_for_event(client, info.id, Progress)
     daemon.spare().kill()
-    ended = wait_until_ended(client, info.id, 30)
+    ended = wait_until_ended(client, info.id)
     assert ended.state is JobState.FAILED
     assert ended.cause.startswith("the job's launcher was killed by SIGKILL")
     again = client.submit(job_for(client, behaviours.QUICK))
@@ -207,4 +214,4 @@ def test_a_killed_spare_process_takes_its_jobs_along_and_they_say_so(serve, job_
 def test_the_spare_process_dies_with_its_daemon(serve):
     daemon = serve("warm")
     daemon.kill()
-    wait_for(lambda: not processes(daemon.home), 10, "the end of the spare process")
+    wait_for(lambda: not processes(daemon.home), what="the end of the spare process")

@@ -166,6 +166,11 @@ class PartLayout:
         return _rounded_down(torch.cat(lows, 1)), -_rounded_down(-torch.cat(highs, 1))
 
 
+def without_hidden(rows: Rows) -> Rows:
+    """What every rank knows of parts."""
+    return {name: array for name, array in rows.items() if name not in HIDDEN}
+
+
 def _rounded_down(values: Tensor) -> Tensor:
     """Float32 at or below float64."""
     nearest = values.to(torch.float32)

@@ -75,7 +75,7 @@ def worst(costs: NetworkCosts, setup: Setup) -> Prediction:
 @dataclass(frozen=True)
 class _Chunk:
     """Rows that start at a tensor: how many a rank carries at once and in how many chunks, in which precision, and
-    whether autograd keeps them."""
+    whether they are kept for the way back of a search."""
 
     start: str
     rows: int
@@ -209,7 +209,7 @@ class _Model:
             self._search(name, 2 * math.ceil(elements * self._unstable(self._depths[name])))
 
     def _search(self, name: str, count: int, selects: bool = True) -> None:
-        """Two proven passes, and between them the steps of a search that autograd follows back."""
+        """Two proven passes, and between them the steps of a search, each forward and back."""
         slopes = self._carry(name, count, 8, passes=2, selects=selects)
         if slopes:
             self._carry(name, count, 4, passes=self._steps * STEP_PRODUCTS, keeps=True, selects=selects)

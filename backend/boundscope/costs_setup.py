@@ -21,8 +21,8 @@ ALPHA_STEPS = 20
 STEPS_TAKEN = 0.65  # of them, for a search ends where it gains little; `worst` takes all
 
 EXPECTED_SHARE, WORST_SHARE = 0.4, 1.0
-SLOPE_COPIES = 5  # θ, its best, two moments, and its gradient
-STEP_PRODUCTS = 3  # of a step of a search, in passes: forward, and backward twice
+SLOPE_COPIES = 5  # θ, its best, two moments, and its gradient, of all nodes at once at most
+STEP_PRODUCTS = 3  # of a step of a search, in passes: forward, back, and one for slopes and their moments
 ATTACK_PASSES = 15_000  # evaluations of the network by the attack, whose time is limited, too
 ATTACK_S, ATTACK_SHARE = 5.0, 0.2
 OPTIMISED = (Method.ALPHA_CROWN, Method.COMPLETE)
@@ -37,7 +37,7 @@ CALL_S, START_S, TOGETHER_S = 8.8e-5, 0.001, 0.018
 REACHED = 0.77  # of the speed of a product of matrices in a cache, by products of rows with tiles of weights
 # A pass of intervals: how often a matrix is fetched, products with it, bytes that an element of it moves, operations.
 INTERVAL_READS, INTERVAL_PRODUCTS, INTERVAL_BYTES, INTERVAL_CALLS = 2, 5, 16, 30
-# Operations on tensors of a chunk of rows at a node, and in each product of a step of a search.
+# Operations on tensors of a chunk of rows at a node, and of a search in each of STEP_PRODUCTS.
 ROW_CALLS, SEARCH_CALLS = 15, 2
 MARGIN_SEARCHES = 2  # slopes of the margins alone, and again once all layers have theirs
 # Boxes bounded on the way to a method's bounds: the cheaper methods come first.

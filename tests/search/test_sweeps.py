@@ -13,6 +13,7 @@ from onnx import helper
 
 from boundscope.properties.types import Clause, LinearConstraint
 from boundscope.protocol import Arithmetic
+from boundscope.search.checkpoint import Checkpoint, SearchState
 from boundscope.search.input_bounds import PartBounder
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.sweeps import SweepBounder, sweeps_pay
@@ -89,8 +90,8 @@ def test_boxes_of_a_property_are_swept_together_whatever_is_free_in_each(tmp_pat
     assert found.case == 17
 
 
-def test_crown_goes_on_where_sweeps_are_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """y = 64·|x| ≤ 0 holds at 0 alone: nothing decides it without the judge, and both have tried."""
+def touching(path: Path) -> Path:
+    """y = 64·|x| in its first output: y ≤ 0 holds at 0 alone, and nothing decides it without the judge."""
     nodes = [
         helper.make_node("MatMul", ["x", "W"], ["z"], "both"),
         helper.make_node("Relu", ["z"], ["a"], "relu"),
@@ -100,22 +101,75 @@ def test_crown_goes_on_where_sweeps_are_stuck(tmp_path: Path, monkeypatch: pytes
         "W": np.tile(np.array([[1, -1]], np.float32), 64),
         "V": np.tile(np.array([[1, 0, 0]], np.float32), (128, 1)),
     }
-    network = save(tmp_path / "n.onnx", nodes, constants, [1, 1], [1, 3])
-    tried: list[str] = []
+    return save(path, nodes, constants, [1, 1], [1, 3])
+
+
+@pytest.fixture
+def tried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The kinds of bounder that were asked, in order."""
+    names: list[str] = []
     for kind in (SweepBounder, PartBounder):
         bound = kind.bound
 
         def noted(self, *args, _bound=bound, _name=kind.__name__):
-            tried.append(_name)
+            names.append(_name)
             return _bound(self, *args)
 
         monkeypatch.setattr(kind, "bound", noted)
+    return names
+
+
+def test_crown_goes_on_where_sweeps_are_stuck(tmp_path: Path, tried: list[str]) -> None:
+    """Both try what nothing decides without the judge."""
+    network = touching(tmp_path / "n.onnx")
     safe, reached = clause(([1, 0, 0], -0.5)), clause(([1, 0, 0], 0))
     outcome = Search(network, [case([-1.0], [1.7], safe, reached)], judged=False).run()
     assert outcome.proven == {(0, 0)}
     assert outcome.counterexample is None
     assert "cannot be split further" in outcome.stuck
     assert list(dict.fromkeys(tried)) == ["SweepBounder", "PartBounder"]
+
+
+@pytest.mark.parametrize("boxes", [2, 5], ids=["apart", "together"])
+def test_what_sweeps_gave_up_goes_on_with_crown_after_a_pause(
+    tmp_path: Path, tried: list[str], boxes: int
+) -> None:
+    """From a checkpoint at any moment of CROWN's turn; where one box was given up for good, that is still said."""
+    network = touching(tmp_path / "n.onnx")
+    cases = [case([-1.0], [1.1 + number], clause(([1, 0, 0], 0))) for number in range(boxes)]
+    searches = [Search(network, cases, judged=False, batch=64) for _ in range(5)]
+
+    class StopError(Exception):
+        pass
+
+    def run(search: Search, pause: int, state: SearchState | None = None) -> tuple[SearchOutcome, int]:
+        """Stopped after so many batches of CROWN's, of which it tells the number."""
+        batches = 0
+
+        def between(running: InputSplit) -> None:
+            nonlocal batches
+            batches += "PartBounder" in tried
+            if batches == pause:
+                checkpoint.save(running.state())
+                raise StopError
+
+        return split_inputs(search.task, state, between), batches
+
+    with Checkpoint(tmp_path / "c", {}) as checkpoint:
+        whole, batches = run(searches[0], pause=-1)
+        steps = tried.copy()
+        for number, pause in enumerate((1, batches - 1)):
+            tried.clear()
+            with pytest.raises(StopError):
+                run(searches[2 * number + 1], pause)
+            before = tried.copy()
+            tried.clear()
+            rest = searches[2 * number + 2]
+            outcome, _ = run(rest, pause=-1, state=checkpoint.load(folder=tmp_path))
+            assert "SweepBounder" not in tried
+            assert before + tried == steps
+            assert outcome == whole
+            assert rest.standings[-1].done == searches[0].standings[-1].done
 
 
 def test_a_search_by_sweeps_goes_on_from_its_state(tmp_path: Path) -> None:

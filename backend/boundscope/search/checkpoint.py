@@ -34,7 +34,7 @@ from boundscope.search.pool import DomainPool
 from boundscope.search.spread import SpreadPool
 
 FORMAT = "boundscope-checkpoint"
-VERSION = 2
+VERSION = 3
 SHARE = 0.02  # of the search's time that may go into checkpoints
 LEAST_INTERVAL_S = 1.0
 INTERVAL_AFTER_FAILURE_S = 30.0

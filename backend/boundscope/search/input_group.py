@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -243,3 +243,25 @@ class Group:
         least = None if self._pool is None or self.fresh else self._pool.least()
         if least is not None and not self.stuck:
             self.lower = {key: least for mine in self.keys for key in mine}
+
+
+def groups_as_rows(groups: Iterable[Group]) -> NDArray[np.int64]:
+    """[clauses, 4]: of each clause of some groups the number of its group, whether that is swept, case and clause."""
+    rows = [
+        (number, int(group.swept), case, clause)
+        for number, group in enumerate(groups)
+        for mine in group.keys
+        for case, clause in mine
+    ]
+    return np.array(rows, np.int64).reshape(-1, 4)
+
+
+def groups_of_rows(rows: NDArray[np.int64]) -> list[Group]:
+    """The groups, which have not begun."""
+    groups: dict[int, Group] = {}
+    for number, swept, case, clause in rows.tolist():
+        group = groups.setdefault(number, Group([], bool(swept)))
+        if not group.keys or group.keys[-1][0][0] != case:
+            group.keys.append([])
+        group.keys[-1].append((case, clause))
+    return list(groups.values())

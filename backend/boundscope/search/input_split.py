@@ -19,13 +19,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from boundscope.bounds.context import BoxContext
 from boundscope.errors import BoundError
 from boundscope.protocol import Counterexample, Method
 from boundscope.search.checkpoint import SearchState
 from boundscope.search.input_bounds import PartBounder
 from boundscope.search.input_clauses import ClauseTable
-from boundscope.search.input_group import Group
+from boundscope.search.input_group import Group, groups_as_rows, groups_of_rows
 from boundscope.search.input_layout import Floats, PartLayout, Rows, without_hidden
 from boundscope.search.input_rounds import Found, bound_batch
 from boundscope.search.sweeps import SweepBounder, hull, sweeps_pay
@@ -82,8 +81,9 @@ class InputSplit:
             for key in sorted(task.open):
                 if not task.cases[key[0]].clauses[key[1]].constraints:
                     return self._outcome(stuck=f"clause {key[1]} of case {key[0]} has no constraint")
-            self._waiting.extend(self._groups())
-            if self._state is not None:
+            if self._state is None:
+                self._waiting.extend(self._groups())
+            else:
                 self._go_on_from(self._state)
             while self._waiting:
                 group = self._waiting[0]
@@ -108,44 +108,46 @@ class InputSplit:
         cases = [task.cases[case] for case in keys]
         if cases and sweeps_pay(task.engine, cases):
             swept = Group(mine, swept=True)
-            self._open_swept(swept)
+            self._open(swept)
             return [swept]
         return self._bounded_groups(mine)
 
     def _bounded_groups(self, keys: list[list[Key]]) -> list[Group]:
         """Groups whose parts are bounded by CROWN."""
-        task = self._task
         if len(keys) > FEW_CASES:
             shared = Group(keys)
             try:
-                box = hull([task.cases[mine[0][0]] for mine in keys])
-                self._open(shared, task.engine.context(box, Method.IBP))
+                self._open(shared)
                 return [shared]
             except BoundError:
                 pass  # too wide for some operator; every box is then searched by itself
         return [Group([mine]) for mine in keys]
 
-    def _open_swept(self, group: Group) -> None:
+    def _open(self, group: Group) -> None:
+        """Make what bounds the group's parts, and its first parts."""
         task = self._task
-        context = task.engine.inputs_of(hull([task.cases[mine[0][0]] for mine in group.keys]))
-        self._begin(group, SweepBounder(context, task.cases, group.keys, task.monitor))
-
-    def _open(self, group: Group, context: BoxContext) -> None:
-        table = ClauseTable.of(context, self._task.cases, group.keys)
-        self._begin(group, PartBounder(PartLayout(context), table, self._task.monitor))
-
-    def _begin(self, group: Group, bounder: PartBounder | SweepBounder) -> None:
-        task, layout, table = self._task, bounder.layout, bounder.table
+        boxes = [task.cases[mine[0][0]] for mine in group.keys]
+        bounder: PartBounder | SweepBounder
+        if group.swept:
+            bounder = SweepBounder(task.engine.inputs_of(hull(boxes)), task.cases, group.keys, task.monitor)
+        else:
+            alone = len(boxes) == 1
+            context = (
+                task.root(group.keys[0][0][0]) if alone else task.engine.context(hull(boxes), Method.IBP)
+            )
+            table = ClauseTable.of(context, task.cases, group.keys)
+            bounder = PartBounder(PartLayout(context), table, task.monitor)
+        layout, places = bounder.layout, np.arange(len(boxes))
         group.begin(bounder, task, len(self._waiting) + 1)
-        places = np.arange(len(group.keys))
-        boxes = [task.cases[mine[0][0]].box for mine in group.keys]
-        start = layout.start(np.array([box.lower for box in boxes]), np.array([box.upper for box in boxes]))
+        start = layout.start(
+            np.array([one.box.lower for one in boxes]), np.array([one.box.upper for one in boxes])
+        )
         rows = {
             **without_hidden(start),
             "place": places.astype(np.int32),
             "depth": np.zeros(len(places), np.int32),
         }
-        group.fresh.append({**rows, "open": table.there.copy()})
+        group.fresh.append({**rows, "open": bounder.table.there.copy()})
 
     def _close(self, group: Group) -> None:
         group.take_stock()
@@ -163,34 +165,37 @@ class InputSplit:
         """What is left to do, between batches; pools in it are the search's own."""
         found = SearchState(counters={"done": self._done, "depth": self._depth, "batches": self._batches})
         found.arrays["proven"] = np.array(sorted(self.proven), np.int64).reshape(-1, 2)
+        found.arrays["stuck"] = np.frombuffer("\n".join(self._stuck).encode(), np.uint8).copy()
+        found.arrays["groups"] = groups_as_rows(self._waiting)
         for group in self._waiting:
             group.save(found)
         return found
 
     def _go_on_from(self, state: SearchState) -> None:
+        """With the groups that there were: what sweeps have given up is not swept again."""
         self._done, self._depth = int(state.counters["done"]), int(state.counters["depth"])
         self._batches = int(state.counters["batches"])
         self.proven |= {(int(case), int(clause)) for case, clause in state.arrays["proven"]}
-        for group in list(self._waiting):
-            if {key for mine in group.keys for key in mine} <= self.proven:
-                self._waiting.remove(group)
-            elif group.name in state.pools:
-                if group.bounder is None:
-                    self._open(group, self._task.root(group.keys[0][0][0]))
+        self._stuck += state.arrays["stuck"].tobytes().decode().splitlines()
+        for group in groups_of_rows(state.arrays["groups"]):
+            if not {key for mine in group.keys for key in mine} <= self.proven:
+                self._waiting.append(group)
+        for group in self._waiting:
+            if group.name in state.pools:
+                self._open(group)
                 group.restore(state)
 
     # ------------------------------------------------------------ rounds
 
     def _turn(self, group: Group) -> Counterexample | None:
-        task = self._task
         if group.bounder is None:
-            self._open(group, task.root(group.keys[0][0][0]))
+            self._open(group)
         for _ in range(TURN):
             batch = group.next_batch()
             if batch is None:
                 break
             self._in_hand = len(batch)
-            found = bound_batch(task, group, batch, self._report)
+            found = bound_batch(self._task, group, batch, self._report)
             self._in_hand = 0
             witness = self._keep(group, batch.rows, found)
             group.take_stock()

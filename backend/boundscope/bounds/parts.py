@@ -117,7 +117,7 @@ def wanted_elements(context: BoxContext, name: str, interval: Interval) -> Tenso
 
 
 def _wanted_by(node: Node, rule: Rule[Any], position: int, interval: Interval) -> Tensor:
-    if rule.tall:
+    if rule.by_element:
         return rule.wanted(node.op, position, interval)
     ends = zip(interval.lower, interval.upper, strict=True)
     return torch.stack([rule.wanted(node.op, position, Interval(low, high)) for low, high in ends])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import sys
 import psutil
 import pytest
 
-from boundscope.daemon.processes import ProcessMark, is_stopped, signal_trees
+from boundscope.daemon.processes import ProcessMark, is_runnable, is_stopped, signal_trees
 from boundscope.daemon.store import Store
 from daemon.support import LIMIT_S, leftovers, wait_for
 
@@ -53,6 +54,21 @@ def test_stopped_processes_are_recognised(sleeper):
     wait_for(lambda: is_stopped(sleeper.pid), what="the stop")
     sleeper.send_signal(signal.SIGCONT)
     wait_for(lambda: not is_stopped(sleeper.pid), what="the continuation")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc tells")
+def test_one_that_computes_is_told_from_one_that_waits_however_little_time_it_gets(sleeper):
+    code = "print(flush=True)\nwhile True: pass"
+    busy = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    try:
+        busy.stdout.readline()
+        os.setpriority(os.PRIO_PROCESS, busy.pid, 19)
+        wait_for(lambda: not is_runnable(sleeper.pid), what="the end of its start")
+        assert all(is_runnable(busy.pid) for _ in range(1000))
+    finally:
+        busy.kill()
+        busy.communicate()
+    assert not is_runnable(busy.pid)
 
 
 def test_at_start_up_the_daemon_ends_what_a_crash_left(serve, sleeper, tmp_path):

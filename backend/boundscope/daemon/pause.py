@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from boundscope.daemon.processes import ProcessMark, cpu_seconds
+from boundscope.daemon.processes import ProcessMark, cpu_seconds, is_runnable
 from boundscope.protocol import WorkerHello
 
 REPEAT_S = 0.5  # until a rank says that it has heard
@@ -70,7 +70,9 @@ class Pause:
         for number, mark in marks.items():
             seen = self._ranks.setdefault(number, _Seen())
             used = 0.0 if mark is None or seen.standing else cpu_seconds([mark.pid])
-            seen.still = 0.0 <= used - seen.cpu_s < STILL_CPU_S
+            # On a busy machine also one that computes may get less than that.
+            starved = mark is not None and is_runnable(mark.pid)
+            seen.still = 0.0 <= used - seen.cpu_s < STILL_CPU_S and not starved
             seen.cpu_s = used
 
     @property

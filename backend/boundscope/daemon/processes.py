@@ -88,6 +88,15 @@ def is_stopped(pid: int) -> bool:
     return False
 
 
+def is_runnable(pid: int) -> bool:
+    """Whether the process's first thread computes, would if a processor were free, or waits for a disk.
+
+    Where no /proc tells: False.
+    """
+    fields = _stat_fields(pid)
+    return fields is not None and fields[0] in ("R", "D")
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Processor time that these processes and their descendants have used."""
     total = 0.0

@@ -34,7 +34,7 @@ LEAST_AVAILABLE_BYTES = 2 << 30  # with less memory left, none is kept
 LOOK_S = 5.0  # how often that is looked at, and how soon one that died is replaced
 ANSWER_S = 2.0
 TAKEN_S = 5.0  # for one that has taken a job to say so
-LOST_S = 2.0
+LOST_S = 10.0  # for one that lives to say how a job of it ended
 ATTEMPTS = 3
 
 log = logging.getLogger("boundscope.daemon")

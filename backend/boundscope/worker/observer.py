@@ -66,7 +66,7 @@ class Observer(Monitor):
         self._lock = threading.Lock()
         self._delivered = threading.Condition(self._lock)
         self._closing = False
-        self._hello_due_s = 0.0
+        self._hello_due_s = time.monotonic() + HELLO_S  # after the first
         self.refusal: str | None = None
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_write, False)
@@ -164,11 +164,14 @@ class Observer(Monitor):
         poller = zmq.Poller()
         poller.register(dealer, zmq.POLLIN)
         poller.register(self._wake_read, zmq.POLLIN)
+        dealer.send(_encode(self._hello()))
         while not self._closing:
             now = time.monotonic()
             if now >= self._hello_due_s:
                 self._hello_due_s = now + HELLO_S
-                dealer.send(_encode(self._hello()))
+                hello = self._hello()
+                self._send_waiting(dealer)  # who says that it stands has said before what it did until then
+                dealer.send(_encode(hello))
             self._send_waiting(dealer)
             ready = dict(poller.poll(max(0, math.ceil((self._hello_due_s - now) * 1000))))
             if self._wake_read in ready:

@@ -36,7 +36,7 @@ def boundscope(environment: dict[str, str], tmp_path: Path) -> Command:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=240,
             check=False,
         )
 

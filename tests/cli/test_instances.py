@@ -15,7 +15,7 @@ import pytest
 
 from boundscope.examples import example
 from cli.conftest import Command
-from cli.test_terminal import Terminal
+from cli.test_terminal import LIMIT_S, terminal
 from daemon.small_files import write_network, write_property
 
 
@@ -129,16 +129,16 @@ def test_ctrl_c_leaves_what_a_later_run_goes_on_from(
     bench.write_text("net.onnx,proven.vnnlib,60\n" + f"{hard.network},{hard.property},60\n" * 40)
     results = tmp_path / "results.csv"
     words = ["verify", "--instances", str(bench), "--results", str(results), "--method", "alpha-crown"]
-    terminal = Terminal(words, environment)
-    terminal.wait_for("1/41")
-    deadline = time.monotonic() + 60
-    while not results.exists() or len(rows_of(results)) < 2:
-        assert time.monotonic() < deadline
-        terminal.read()
-    terminal.process.send_signal(signal.SIGINT)
-    status, shown = terminal.finish()
+    with terminal(words, environment) as run:
+        run.wait_for("1/41")
+        deadline = time.monotonic() + LIMIT_S
+        while not results.exists() or len(rows_of(results)) < 2:
+            assert time.monotonic() < deadline
+            run.read()
+        run.process.send_signal(signal.SIGINT)
+        status, shown = run.finish()
     assert status == 130
-    assert "the same command goes on with them" in terminal.shown
+    assert "the same command goes on with them" in run.shown
     rows = rows_of(results)
     assert 2 <= len(rows) < 41
     assert all(row["verdict"] == "verified" for row in rows)

@@ -17,12 +17,21 @@ from PySide6.QtCore import QCoreApplication, QEvent, QThread, QTimer
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
-from app.window_support import close, end_daemon, open_window, prepare_environment, show_in_front, start_xvfb
+from app.window_support import (
+    LIMIT_S,
+    close,
+    end_daemon,
+    open_window,
+    prepare_environment,
+    show_in_front,
+    start_xvfb,
+)
 from boundscope.client import ensure_local_daemon
 from boundscope_app.link import Link
 from boundscope_app.settings import Settings
 from boundscope_app.window import MainWindow, apply_theme
 
+LIMIT_MS = round(1000 * LIMIT_S)
 _screens: list[subprocess.Popen[bytes]] = []  # kept until this process ends
 
 
@@ -43,6 +52,27 @@ def screen() -> Iterator[str]:
     os.environ["DISPLAY"] = started[1]
     os.environ["QT_QPA_PLATFORM"] = "xcb"
     yield "xcb"
+
+
+class PatientBot(QtBot):
+    """Waits LIMIT_S for what must come; where it comes, nobody waits longer than it takes."""
+
+    def waitUntil(self, callback: Callable[[], bool | None], *, timeout: int = LIMIT_MS) -> None:
+        super().waitUntil(callback, timeout=timeout)
+
+    def waitSignal(self, signal: Any, *, timeout: int = LIMIT_MS, **more: Any) -> Any:
+        return super().waitSignal(signal, timeout=timeout, **more)
+
+    def waitActive(self, widget: Any, *, timeout: int = LIMIT_MS) -> Any:
+        return super().waitActive(widget, timeout=timeout)
+
+    def waitExposed(self, widget: Any, *, timeout: int = LIMIT_MS) -> Any:
+        return super().waitExposed(widget, timeout=timeout)
+
+
+@pytest.fixture
+def qtbot(qapp: QApplication, request: pytest.FixtureRequest) -> QtBot:
+    return PatientBot(request)
 
 
 @pytest.fixture(scope="session")

@@ -19,7 +19,7 @@ from PySide6.QtCore import QObject, Qt, QTimer
 from PySide6.QtWidgets import QAbstractScrollArea
 
 from app.streaming_job import events, network
-from app.window_support import APP_PATHS, EXAMPLES, ROOT
+from app.window_support import APP_PATHS, EXAMPLES, LIMIT_S, ROOT
 from boundscope.client import Client, connection_path, read_connection_file
 from boundscope.protocol import EventRecord, JobInfo, PropertyFile, VerifyJob
 from boundscope.records import JobRecord
@@ -105,7 +105,7 @@ def streaming_daemon(home: Path) -> Iterator[Client]:
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT_S
         while not connection_path(home).exists() and process.poll() is None:
             assert time.monotonic() < deadline, "the daemon did not start"
             time.sleep(0.02)
@@ -113,7 +113,7 @@ def streaming_daemon(home: Path) -> Iterator[Client]:
             yield client
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(LIMIT_S)
 
 
 def submit_stream(client: Client, seconds: float, nodes: int) -> JobInfo:

@@ -29,7 +29,7 @@ from pytestqt.qtbot import QtBot
 
 from app.test_actions import made_by_qt
 from app.views.test_theme import VISION, contrast, linear, oklab
-from app.window_support import APP_PATHS
+from app.window_support import APP_PATHS, LIMIT_S
 from boundscope_app import theme
 from boundscope_app.actions import ACTIONS
 from boundscope_app.plots.heatmap import DIVERGING, shades
@@ -214,6 +214,11 @@ def test_the_window_starts_at_every_scale(scale: int) -> None:
     environment = {**os.environ, "PYTHONPATH": APP_PATHS, "QT_SCALE_FACTOR": str(scale)}
     environment["QT_QPA_PLATFORM"] = "offscreen"
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=LIMIT_S,
+        check=False,
     )
     assert done.stdout.strip() == f"{scale}.0 []", done.stderr

@@ -103,16 +103,16 @@ def test_run_as_one_job(qtbot: QtBot, window: MainWindow, bench: Path) -> None:
     window.form.choices.set_options(Options(method=Method.CROWN, threads_per_rank=1))
     before = set(window.runs.ids)
     window.run()
-    qtbot.waitUntil(lambda: bool(set(window.runs.ids) - before), timeout=20_000)
+    qtbot.waitUntil(lambda: bool(set(window.runs.ids) - before))
     (job_id,) = set(window.runs.ids) - before
-    qtbot.waitUntil(lambda: window.runs.selected_id == job_id, timeout=20_000)
+    qtbot.waitUntil(lambda: window.runs.selected_id == job_id)
     assert window.tabs.current_view_id == "instances"
     wait_ended(qtbot, window, job_id)
     info, record = window.runs.info(job_id), window.runs.record(job_id)
     assert info is not None
     assert isinstance(info.job, InstancesJob)
     assert info.state is JobState.FINISHED, info.cause
-    qtbot.waitUntil(lambda: record.benchmark is not None, timeout=20_000)
+    qtbot.waitUntil(lambda: record.benchmark is not None)
     verdicts = [record.instances[number].verdict for number in range(2)]
     assert verdicts == [Verdict.VERIFIED, Verdict.VIOLATED]
     window.commands.use_again()

@@ -41,7 +41,7 @@ def test_garbage_is_collected_in_the_windows_thread_alone(lone_window: MainWindo
     thread.start()
     thread.join()
     assert freed_in == [], "the collector ran in another thread"
-    qtbot.waitUntil(lambda: len(freed_in) == CYCLES, timeout=10_000)
+    qtbot.waitUntil(lambda: len(freed_in) == CYCLES)
     assert set(freed_in) == {threading.get_ident()}
 
 

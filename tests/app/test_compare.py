@@ -39,9 +39,9 @@ def run(qtbot: QtBot, window: MainWindow, draft: object) -> str:
     """Run a draft to its end; its id."""
     before = set(window.runs.ids)
     window.session.run(draft)  # type: ignore[arg-type]
-    qtbot.waitUntil(lambda: bool(set(window.runs.ids) - before), timeout=20_000)
+    qtbot.waitUntil(lambda: bool(set(window.runs.ids) - before))
     (job_id,) = set(window.runs.ids) - before
-    qtbot.waitUntil(lambda: window.runs.info(job_id).state.ended, timeout=60_000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: window.runs.info(job_id).state.ended)  # type: ignore[union-attr]
     return job_id
 
 
@@ -49,7 +49,7 @@ def show(qtbot: QtBot, window: MainWindow, kind: type[CompareView]) -> CompareVi
     view = view_of(window, kind)
     window.tabs.show_view(view.view_id)
     assert window.tabs.currentWidget() is view
-    qtbot.waitUntil(lambda: not view.dirty, timeout=5000)
+    qtbot.waitUntil(lambda: not view.dirty)
     return view
 
 
@@ -289,7 +289,7 @@ def test_real_runs_are_compared_remembered_and_printed(
     noise = NoiseDraft(conv.network, None, conv.property_source, 1, options=NoiseOptions(samples=3))
     ids.append(run(qtbot, window, noise))
     window.compare(tuple(ids))
-    qtbot.waitUntil(lambda: all(complete(window, job_id) for job_id in ids), timeout=20_000)
+    qtbot.waitUntil(lambda: all(complete(window, job_id) for job_id in ids))
     view = show(qtbot, window, CompareFactsView)
     table = view.tables()[0]
     window.close()
@@ -297,7 +297,7 @@ def test_real_runs_are_compared_remembered_and_printed(
     again = open_on(shared_home, Settings(compared=tuple(ids), view="compare"))
     assert again.runs.compared == tuple(ids)
     assert again.tabs.current_view_id == "compare"
-    qtbot.waitUntil(lambda: all(complete(again, job_id) for job_id in ids), timeout=20_000)
+    qtbot.waitUntil(lambda: all(complete(again, job_id) for job_id in ids))
 
     target = tmp_path / "table.csv"
     assert main(["compare", *ids, "--csv", str(target), "--home", str(shared_home)]) == 0
@@ -317,7 +317,7 @@ def test_compare_with_fsdp_compares_as_soon_as_the_other_runs(qtbot: QtBot, wind
     window.actions_by_id["run.compare_fsdp"].trigger()
     assert window.form.draft.options.sharding is Sharding.FSDP
     window.run()
-    qtbot.waitUntil(lambda: len(window.runs.compared) == 2, timeout=20_000)
+    qtbot.waitUntil(lambda: len(window.runs.compared) == 2)
     assert window.runs.compared[0] == first
     second = window.runs.compared[1]
-    qtbot.waitUntil(lambda: window.runs.info(second).state.ended, timeout=60_000)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: window.runs.info(second).state.ended)  # type: ignore[union-attr]

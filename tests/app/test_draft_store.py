@@ -17,7 +17,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from app.test_session import run_example, wait_ended
-from app.window_support import APP_PATHS, EXAMPLES, example_draft, show_in_front, wait_connected
+from app.window_support import APP_PATHS, EXAMPLES, LIMIT_S, example_draft, show_in_front, wait_connected
 from boundscope.protocol import Branching, FileRef, Method, Norm, RoundingMode, Sharding
 from boundscope_app import draft_store
 from boundscope_app.benchmark_draft import BenchmarkDraft
@@ -117,13 +117,13 @@ def test_what_was_typed_outlives_kill_9(qtbot: QtBot, own_home: Path, config: Pa
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == "typed\n"
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + LIMIT_S
         while not (kept := draft_store.load()[0]) or kept.options.method is not Method.COMPLETE:
             assert time.monotonic() < deadline, "it was not kept in time"
             time.sleep(0.02)
     finally:
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(LIMIT_S)
     assert process.returncode == -signal.SIGKILL
 
     window = open_on(own_home)
@@ -148,7 +148,7 @@ def test_undo_takes_back_what_was_restored(qtbot: QtBot, own_home: Path, open_on
     first.close()
     again = open_on(own_home)
     assert again.form.draft == example_draft()
-    qtbot.waitUntil(lambda: "64 inputs" in again.form.read_back.words, timeout=40_000)
+    qtbot.waitUntil(lambda: "64 inputs" in again.form.read_back.words)
     again.form.run_button.setFocus()
     qtbot.keyClick(again, Qt.Key.Key_Z, Qt.KeyboardModifier.ControlModifier)
     assert again.form.draft == Draft()
@@ -245,10 +245,9 @@ def test_typing_is_on_disk_within_a_moment(qtbot: QtBot, tmp_path: Path, config:
     begin_s = time.monotonic()
     window.form.ball.epsilon.selectAll()
     qtbot.keyClicks(window.form.ball.epsilon, "0.5")
-    qtbot.waitUntil(lambda: draft_store.draft_path().exists(), timeout=5000)
+    qtbot.waitUntil(lambda: draft_store.draft_path().exists())
     assert time.monotonic() - begin_s >= draft_store.WRITE_AFTER_MS / 2000, "it is written at every letter"
-    kept, _ = draft_store.load()
-    assert kept is not None
-    assert kept.ball.epsilon == "0.5"
+    # A machine that is slow enough may have written it between two letters, and then does so again.
+    qtbot.waitUntil(lambda: (kept := draft_store.load()[0]) is not None and kept.ball.epsilon == "0.5")
     window.close()
     window.deleteLater()

@@ -76,13 +76,13 @@ class Hands:
             self.key(Qt.Key.Key_PageDown, CONTROL)
         assert self.window.tabs.current_view_id == view_id
         view = view_named(self.window, view_id)
-        self.qtbot.waitUntil(lambda: not view.dirty, timeout=10_000)  # type: ignore[attr-defined]
+        self.qtbot.waitUntil(lambda: not view.dirty)  # type: ignore[attr-defined]
 
     def run(self) -> str:
         """Ctrl+R, and the run that comes of it, at its end and with all that it said."""
         before = set(self.window.runs.ids)
-        self.qtbot.waitUntil(self.window.form.run_button.isEnabled, timeout=30_000)
-        with self.qtbot.waitSignal(self.window.session.run_accepted, timeout=30_000):
+        self.qtbot.waitUntil(self.window.form.run_button.isEnabled)
+        with self.qtbot.waitSignal(self.window.session.run_accepted):
             self.key(Qt.Key.Key_R, CONTROL)
         (job_id,) = set(self.window.runs.ids) - before
         assert self.window.runs.selected_id == job_id
@@ -105,7 +105,7 @@ class Hands:
         QTimer.singleShot(20, answer)
         self.key(Qt.Key.Key_E, CONTROL)
         show_in_front(self.qtbot, self.window)  # as a window manager does when a dialog has gone
-        self.qtbot.waitUntil(lambda: not self.window.commands.exporting, timeout=60_000)
+        self.qtbot.waitUntil(lambda: not self.window.commands.exporting)
         assert any("files written to" in text for text in self.window.messages.texts)
         (written,) = folder.iterdir()
         return written
@@ -245,13 +245,13 @@ def prove_with_fsdp(hands: Hands, first: str) -> str:
     hands.key(Qt.Key.Key_Down)
     assert window.runs.selected_id == first
     hands.key(Qt.Key.Key_K, CONTROL)
-    hands.qtbot.waitUntil(lambda: QApplication.focusWidget() is window.palette_dialog.field, timeout=5000)
+    hands.qtbot.waitUntil(lambda: QApplication.focusWidget() is window.palette_dialog.field)
     hands.write("compare with fsdp")
     hands.key(Qt.Key.Key_Return)
     options = window.form.draft.options
     assert isinstance(options, Options)
     assert (options.method, options.sharding, options.ranks) == (Method.COMPLETE, Sharding.FSDP, 2)
-    hands.qtbot.waitUntil(window.isActiveWindow, timeout=5000)
+    hands.qtbot.waitUntil(window.isActiveWindow)
     job_id = hands.run()
     info = window.runs.info(job_id)
     assert info is not None
@@ -290,7 +290,7 @@ def test_drop_prove_measure_compare_export_close_and_open_again(
     prop = wider("digits-robust", "1.45", tmp_path / "wider.vnnlib")
     drop(window, [DIGITS, prop])
     assert (window.form.draft.network, window.form.draft.property_source) == (DIGITS, prop)
-    qtbot.waitUntil(lambda: "64 inputs" in window.form.read_back.words, timeout=40_000)
+    qtbot.waitUntil(lambda: "64 inputs" in window.form.read_back.words)
 
     proof = prove_on_two_ranks(hands)
     noise = measure_noise(hands)

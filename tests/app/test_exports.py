@@ -17,7 +17,7 @@ from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
 from app.test_session import run_example, wait_ended
-from app.window_support import APP_PATHS
+from app.window_support import APP_PATHS, LIMIT_S
 from boundscope_app import export
 from boundscope_app.export import Exporter, ExportProgress
 from boundscope_app.window import MainWindow
@@ -39,7 +39,7 @@ def boundscope(*words: object) -> subprocess.CompletedProcess[str]:
         env={**os.environ, "PYTHONPATH": APP_PATHS},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=LIMIT_S,
         check=False,
     )
 
@@ -64,7 +64,7 @@ def test_export_all_goes_piece_by_piece_with_progress_and_writes_the_same_files(
     told: list[ExportProgress] = []
     exporter = Exporter(window.tabs.views, tmp_path / "pieces")
     exporter.progressed.connect(told.append)
-    with qtbot.waitSignal(exporter.finished, timeout=30_000) as finished:
+    with qtbot.waitSignal(exporter.finished) as finished:
         exporter.start()
     (result,) = finished.args
     assert result.problems == ()
@@ -84,13 +84,13 @@ def test_the_menu_shows_the_work_below_and_cancel_ends_it(
     window: MainWindow, qtbot: QtBot, tmp_path: Path, fooled: str
 ) -> None:
     window.commands.begin_export(tmp_path / "out")
-    qtbot.waitUntil(window.work.isVisible, timeout=10_000)
+    qtbot.waitUntil(window.work.isVisible)
     assert "Export to out" in window.work.text.text()
     window.work.button.click()
-    qtbot.waitUntil(lambda: not window.work.works, timeout=20_000)
+    qtbot.waitUntil(lambda: not window.work.works)
     assert "were not written" in window.messages.messages[0].text + window.messages.messages[-1].text
     window.commands.begin_export(tmp_path / "out")
-    qtbot.waitUntil(lambda: any("written to" in text for text in window.messages.texts), timeout=30_000)
+    qtbot.waitUntil(lambda: any("written to" in text for text in window.messages.texts))
     assert (tmp_path / "out" / "verdict.png").exists()
 
 
@@ -98,7 +98,7 @@ def test_closing_in_the_middle_of_an_export_leaves_no_thread(
     window: MainWindow, qtbot: QtBot, tmp_path: Path, fooled: str
 ) -> None:
     window.commands.begin_export(tmp_path / "out")
-    qtbot.waitUntil(window.work.isVisible, timeout=10_000)
+    qtbot.waitUntil(window.work.isVisible)
     window.close()
 
 
@@ -163,7 +163,7 @@ def test_the_verdict_as_pdf_has_selectable_text_and_no_page_that_is_cut(
     view = window.tabs.views[0]
     path = tmp_path / "verdict.pdf"
     view.export_pdf(path)  # type: ignore[attr-defined]
-    subprocess.run(["pdftotext", "-bbox", path, tmp_path / "words.html"], check=True, timeout=30)
+    subprocess.run(["pdftotext", "-bbox", path, tmp_path / "words.html"], check=True, timeout=LIMIT_S)
     text = (tmp_path / "words.html").read_text(encoding="utf-8")
     pages = re.findall(r'<page width="([\d.]+)" height="([\d.]+)">(.*?)</page>', text, re.DOTALL)
     assert len(pages) >= 1

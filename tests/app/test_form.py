@@ -224,7 +224,7 @@ def test_start_page_ticks_off_what_is_chosen_and_offers_what_comes_next(lone_win
 
 def test_read_back_in_words_and_tables_before_anything_runs(window: MainWindow, qtbot: QtBot) -> None:
     window.form.set_draft(example_draft("digits-fooled"))
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         pass
     back = window.form.read_back
     assert "digits_mlp.onnx" in back.words
@@ -240,7 +240,7 @@ def test_ball_is_read_back_with_its_numbers(window: MainWindow, qtbot: QtBot, tm
     np.save(center, np.full((1, 1, 8, 8), 0.5, dtype=np.float32))
     network = EXAMPLES / "networks" / "digits_mlp.onnx"
     window.form.set_draft(Draft(network, Ball(center, "0.125", 3, "0", "1")))
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000) as signal:
+    with qtbot.waitSignal(window.session.inspected) as signal:
         pass
     assert signal.args[0].problems == ()
     back = window.form.read_back
@@ -253,7 +253,7 @@ def test_ball_is_read_back_with_its_numbers(window: MainWindow, qtbot: QtBot, tm
 def test_property_that_does_not_fit_the_network_blocks_the_run(window: MainWindow, qtbot: QtBot) -> None:
     network = EXAMPLES / "networks" / "advisor.onnx"
     window.form.set_draft(Draft(network, EXAMPLES / "digits-robust" / "property.vnnlib"))
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000) as signal:
+    with qtbot.waitSignal(window.session.inspected) as signal:
         pass
     assert signal.args[0].problems
     assert window.form.problem
@@ -262,12 +262,12 @@ def test_property_that_does_not_fit_the_network_blocks_the_run(window: MainWindo
 
 def test_what_was_read_of_other_files_does_not_stay(window: MainWindow, qtbot: QtBot) -> None:
     window.form.set_draft(example_draft("digits-fooled"))
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         pass
     window.form.set_network(EXAMPLES / "networks" / "advisor.onnx")
     assert "digits_mlp" not in window.form.read_back.words
     assert not window.form.read_back.tables.isVisibleTo(window)
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         pass
 
 
@@ -283,25 +283,25 @@ def test_answer_to_an_older_question_is_dropped(window: MainWindow) -> None:
 def test_the_form_says_what_a_run_needs_before_it_is_sent(window: MainWindow, qtbot: QtBot) -> None:
     """Memory a rank, what there is, and seconds; another method says something else."""
     form, line = window.form, window.form.footer.estimate
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         form.set_draft(example_draft())
-    qtbot.waitUntil(lambda: "Needs about" in line.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "Needs about" in line.text())
     assert not line.isHidden()
     crown = line.text()
     form.choices.method.setCurrentIndex(form.choices.method.findData(Method.ALPHA_CROWN))
-    qtbot.waitUntil(lambda: line.text() != crown, timeout=10_000)
+    qtbot.waitUntil(lambda: line.text() != crown)
     form.choices.set_options(Options(sharding=Sharding.ROWS, ranks=2))
-    qtbot.waitUntil(lambda: "a rank" in line.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "a rank" in line.text())
     form.choices.set_options(Options(method=Method.COMPLETE))
-    qtbot.waitUntil(lambda: "a domain" in line.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "a domain" in line.text())
 
 
 def test_what_does_not_fit_is_said(window: MainWindow, qtbot: QtBot) -> None:
     draft = example_draft()
     form = window.form
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         form.set_draft(replace(draft, options=Options(memory_budget_bytes=1 << 18)))
-    qtbot.waitUntil(lambda: "not fit" in form.footer.estimate.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "not fit" in form.footer.estimate.text())
     assert form.footer.estimate.estimate.warns
 
 
@@ -317,17 +317,17 @@ def test_noise_is_estimated_by_its_points_and_samples(window: MainWindow, qtbot:
     draft = example_draft()
     form, line = window.form, window.form.footer.estimate
     noise = NoiseDraft(draft.network, None, draft.property_source, 8, options=NoiseOptions(samples=1000))
-    with qtbot.waitSignal(window.session.inspected, timeout=20_000):
+    with qtbot.waitSignal(window.session.inspected):
         form.set_draft(noise)
-    qtbot.waitUntil(lambda: "Needs about" in line.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "Needs about" in line.text())
     few = line.text()
     form.noise.samples.setValue(100_000)
-    qtbot.waitUntil(lambda: line.text() not in ("", few), timeout=10_000)
+    qtbot.waitUntil(lambda: line.text() not in ("", few))
 
 
 def test_an_earlier_run_says_how_long_it_took(window: MainWindow, qtbot: QtBot) -> None:
     draft = example_draft()
-    with qtbot.waitSignal(window.session.job_ended, timeout=60_000):
+    with qtbot.waitSignal(window.session.job_ended):
         window.session.run(draft)
     infos = [window.runs.info(job_id) for job_id in window.runs.ids]
     known = [info for info in infos if info is not None]

@@ -260,7 +260,7 @@ def test_a_run_from_the_form_fills_the_view_live_and_can_be_used_again(
     window.form.noise.samples.setValue(4)
     window.form.noise.ranks.setValue(2)
     before = set(window.runs.ids)
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+    with qtbot.waitSignal(window.session.run_accepted):
         qtbot.keyClick(window, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
     (job_id,) = set(window.runs.ids) - before
     window.tabs.show_view("variability")
@@ -271,7 +271,7 @@ def test_a_run_from_the_form_fills_the_view_live_and_can_be_used_again(
     assert info.title == "digits_mlp.onnx · SR · 2 drawn points"
     view: QWidget = window.tabs.currentWidget()
     assert isinstance(view, VariabilityView)
-    qtbot.waitUntil(lambda: bool(view.heatmap.heat.rows), timeout=10_000)
+    qtbot.waitUntil(lambda: bool(view.heatmap.heat.rows))
     record = window.runs.record(job_id)
     result = record.variability
     assert result is not None

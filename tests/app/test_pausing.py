@@ -30,21 +30,21 @@ def test_a_real_run_pauses_and_goes_on(window: MainWindow, qtbot: QtBot, tmp_pat
     network = write_wide_network(tmp_path / "net.onnx", 1500, 6)
     window.form.set_draft(Draft(network, write_property(tmp_path / "p.vnnlib")))
     action = window.actions_by_id["run.pause"]
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+    with qtbot.waitSignal(window.session.run_accepted):
         window.run()
     job_id = window.runs.selected_id
     record = window.runs.record(job_id)
-    qtbot.waitUntil(lambda: record.progress is not None and bool(record.layers), timeout=60_000)
+    qtbot.waitUntil(lambda: record.progress is not None and bool(record.layers))
 
     def press() -> None:
         qtbot.keyClick(window, Qt.Key.Key_P, Qt.KeyboardModifier.ControlModifier)
 
     assert (action.isEnabled(), action.text()) == (True, "Pause run")
     press()
-    qtbot.waitUntil(lambda: state(window, job_id) is JobState.PAUSED, timeout=10_000)
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.PAUSED)
     assert action.text() == "Continue run"
     row = window.jobs.model.row_of(job_id)
-    qtbot.waitUntil(lambda: record.state is JobState.PAUSED, timeout=10_000)
+    qtbot.waitUntil(lambda: record.state is JobState.PAUSED)
     window.tabs.tick()
     verdict = window.tabs.views[0]
     assert "Paused" in verdict.browser.toPlainText()
@@ -55,13 +55,13 @@ def test_a_real_run_pauses_and_goes_on(window: MainWindow, qtbot: QtBot, tmp_pat
     assert (text(window.jobs.model, row, columns.DURATION), record.progress) == shown
     assert text(window.jobs.model, row, columns.PROGRESS).startswith("paused · ")
     press()
-    qtbot.waitUntil(lambda: state(window, job_id) is JobState.RUNNING, timeout=10_000)
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.RUNNING)
     assert action.text() == "Pause run"
-    qtbot.waitUntil(lambda: record.progress != shown[1], timeout=30_000)
+    qtbot.waitUntil(lambda: record.progress != shown[1])
     press()
-    qtbot.waitUntil(lambda: state(window, job_id) is JobState.PAUSED, timeout=10_000)
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.PAUSED)
     qtbot.keyClick(window, Qt.Key.Key_Escape)
-    qtbot.waitUntil(lambda: state(window, job_id) is JobState.CANCELLED, timeout=20_000)
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.CANCELLED)
     assert not action.isEnabled()
     assert action.text() == "Pause run"
 

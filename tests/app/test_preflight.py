@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from app.window_support import APP_PATHS
+from app.window_support import APP_PATHS, LIMIT_S
 from boundscope_app import preflight
 
 
@@ -67,7 +67,7 @@ def test_start_without_a_screen_ends_with_one_sentence(display: str) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert ended.returncode == 1

@@ -16,7 +16,7 @@ from PySide6.QtTest import QTest
 from pytestqt.qtbot import QtBot
 
 from app.test_session import run_example, wait_ended
-from app.window_support import APP_PATHS, close, end_daemon, example_draft, wait_connected
+from app.window_support import APP_PATHS, LIMIT_S, close, end_daemon, example_draft, wait_connected
 from boundscope.client import RemoteHost, connect_remote, connection_path, read_host
 from boundscope_app import settings as settings_store
 from boundscope_app.link_types import LinkState, Phase
@@ -74,12 +74,12 @@ def test_a_host_is_written_down_tested_and_worked_with(
         write(field, text)
     assert settings_store.load()[0].hosts == (elsewhere,)
     dialog.test_button.click()
-    qtbot.waitUntil(lambda: "answers" in dialog.said.text(), timeout=30_000)
+    qtbot.waitUntil(lambda: "answers" in dialog.said.text())
     assert window.link.host is None, "a test changes nothing"
     dialog.connect_button.click()
-    qtbot.waitUntil(lambda: not dialog.isVisible(), timeout=30_000)
+    qtbot.waitUntil(lambda: not dialog.isVisible())
     wait_connected(qtbot, window)
-    qtbot.waitUntil(lambda: window.pill.text().startswith(f"{HOST} · "), timeout=10_000)
+    qtbot.waitUntil(lambda: window.pill.text().startswith(f"{HOST} · "))
     assert window.runs.ids == ()
     assert window.runs.selected_id == ""
     there = run_example(qtbot, window)
@@ -88,9 +88,9 @@ def test_a_host_is_written_down_tested_and_worked_with(
     assert settings_store.load()[0].last_host == elsewhere
     window.connect_to(None)
     wait_connected(qtbot, window)
-    qtbot.waitUntil(lambda: here in window.runs.ids, timeout=10_000)
+    qtbot.waitUntil(lambda: here in window.runs.ids)
     assert there not in window.runs.ids
-    qtbot.waitUntil(lambda: window.pill.text().startswith("local"), timeout=10_000)
+    qtbot.waitUntil(lambda: window.pill.text().startswith("local"))
 
 
 @needs_ssh
@@ -99,14 +99,14 @@ def test_a_connection_that_breaks_comes_back_and_so_does_the_next_start(
 ) -> None:
     window = open_on(own_home)
     window.connect_to(elsewhere)
-    qtbot.waitUntil(lambda: window.session.state.host == HOST and window.session.listed, timeout=30_000)
+    qtbot.waitUntil(lambda: window.session.state.host == HOST and window.session.listed)
     job_id = run_example(qtbot, window)
     wait_ended(qtbot, window, job_id)
     server.cut()
-    qtbot.waitUntil(lambda: window.session.state.phase is Phase.RECONNECTING, timeout=40_000)
+    qtbot.waitUntil(lambda: window.session.state.phase is Phase.RECONNECTING)
     assert window.pill.text() == f"{HOST} · reconnecting…"
     server.start()
-    qtbot.waitUntil(lambda: window.session.state.phase is Phase.CONNECTED, timeout=40_000)
+    qtbot.waitUntil(lambda: window.session.state.phase is Phase.CONNECTED)
     assert window.runs.selected_id == job_id
     close(window)
 
@@ -123,12 +123,12 @@ def test_an_error_stays_in_the_dialog_where_it_can_be_mended(
     write(dialog.name, HOST)
     write(dialog.command, "/nowhere/boundscope")
     dialog.connect_button.click()
-    qtbot.waitUntil(lambda: "has no program '/nowhere/boundscope'" in dialog.said.text(), timeout=30_000)
+    qtbot.waitUntil(lambda: "has no program '/nowhere/boundscope'" in dialog.said.text())
     assert dialog.isVisible()
     write(dialog.command, elsewhere.command)
     write(dialog.home, elsewhere.home)
     dialog.connect_button.click()
-    qtbot.waitUntil(lambda: not dialog.isVisible(), timeout=30_000)
+    qtbot.waitUntil(lambda: not dialog.isVisible())
     assert window.link.host == elsewhere
     dialog.choose(elsewhere)
     dialog.remove_button.click()
@@ -152,14 +152,14 @@ def test_the_command_line_opens_the_window_on_the_daemon_of_a_host(
     }
     window = subprocess.Popen([sys.executable, "-m", "boundscope", *words], env=environment)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         with connect_remote(elsewhere) as client:
             while not any(info.kind == "verify" and info.state.ended for info in client.jobs()):
                 assert window.poll() is None, "the window has gone"
                 assert time.monotonic() < deadline, "no run has ended there"
                 client.poll(0.1)
         window.terminate()
-        assert window.wait(30) == 0
+        assert window.wait(LIMIT_S) == 0
     finally:
         if window.poll() is None:
             window.kill()

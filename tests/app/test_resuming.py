@@ -29,15 +29,15 @@ def test_a_search_goes_on_in_a_new_run(
     window = open_on(daemon.home)
     window.runs.select(old.id)
     action = window.actions_by_id["run.resume"]
-    qtbot.waitUntil(action.isEnabled, timeout=10_000)
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+    qtbot.waitUntil(action.isEnabled)
+    with qtbot.waitSignal(window.session.run_accepted):
         qtbot.keyClick(window, Qt.Key.Key_G, Qt.KeyboardModifier.ControlModifier)
     new = window.runs.selected_info
     assert new is not None
     assert new.resumes == old.id
-    qtbot.waitUntil(lambda: window.runs.selected_info.state.ended, timeout=20_000)
+    qtbot.waitUntil(lambda: window.runs.selected_info.state.ended)
     record = window.runs.record(new.id)
-    qtbot.waitUntil(lambda: isinstance(record.result, VerifyResult), timeout=10_000)
+    qtbot.waitUntil(lambda: isinstance(record.result, VerifyResult))
     assert record.result.reason.endswith("in 2 runs")
     window.runs.select(old.id)
     assert not action.isEnabled(), "the new run has its search now"

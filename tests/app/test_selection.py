@@ -12,7 +12,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.window_support import APP_PATHS, close, example_draft
+from app.window_support import APP_PATHS, LIMIT_S, close, example_draft
 from boundscope.protocol import JobState
 from boundscope_app import settings as settings_store
 from boundscope_app.draft import Draft
@@ -22,7 +22,6 @@ from boundscope_app.view_tabs import ViewTabs
 from boundscope_app.views import GraphView, LayersView, VariabilityView
 from boundscope_app.window import MainWindow
 
-RUN_MS = 120_000
 PICKED = "dense2"
 Views = tuple[GraphView, LayersView, VariabilityView]
 
@@ -47,7 +46,7 @@ def run(qtbot: QtBot, window: MainWindow, draft: Draft | NoiseDraft) -> str:
     if job_id:
         window.runs.select(job_id)
     else:
-        with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+        with qtbot.waitSignal(window.session.run_accepted):
             window.session.run(draft)
         job_id = window.runs.selected_id
     whole(qtbot, window, job_id)
@@ -57,10 +56,9 @@ def run(qtbot: QtBot, window: MainWindow, draft: Draft | NoiseDraft) -> str:
 def whole(qtbot: QtBot, window: MainWindow, job_id: str) -> None:
     """Wait until a run has ended and all that it said is here."""
     info, record = window.runs.info, window.runs.record
-    qtbot.waitUntil(lambda: info(job_id).state.ended, timeout=RUN_MS)  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: info(job_id).state.ended)  # type: ignore[union-attr]
     qtbot.waitUntil(
-        lambda: record(job_id).last_number >= info(job_id).last_number,  # type: ignore[union-attr]
-        timeout=20_000,
+        lambda: record(job_id).last_number >= info(job_id).last_number  # type: ignore[union-attr]
     )
 
 
@@ -152,7 +150,7 @@ def test_the_command_line_writes_the_same_bytes_for_layers_and_graph(
         env={**os.environ, "PYTHONPATH": APP_PATHS},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=LIMIT_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")

@@ -19,7 +19,6 @@ from boundscope_app import settings as settings_store
 from boundscope_app.draft import draft_of
 from boundscope_app.window import MainWindow
 
-RUN_MS = 90_000
 Opens = Callable[..., MainWindow]
 
 
@@ -27,7 +26,7 @@ def run_example(qtbot: QtBot, window: MainWindow, name: str = "digits-robust") -
     """Fill the form, press Ctrl+R, and give the id of the run that comes of it."""
     before = set(window.runs.ids)
     window.form.set_draft(example_draft(name))
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+    with qtbot.waitSignal(window.session.run_accepted):
         qtbot.keyClick(window, Qt.Key.Key_R, Qt.KeyboardModifier.ControlModifier)
     (new,) = set(window.runs.ids) - before
     assert window.runs.selected_id == new
@@ -44,12 +43,11 @@ def has_ended(records: list[EventRecord]) -> bool:
 
 
 def wait_ended(qtbot: QtBot, window: MainWindow, job_id: str) -> None:
-    qtbot.waitUntil(lambda: (known := state(window, job_id)) is not None and known.ended, timeout=RUN_MS)
+    qtbot.waitUntil(lambda: (known := state(window, job_id)) is not None and known.ended)
     info = window.runs.info(job_id)
     assert info is not None
     qtbot.waitUntil(
-        lambda: window.runs.record(job_id).last_number >= window.runs.info(job_id).last_number,  # type: ignore[union-attr]
-        timeout=20_000,
+        lambda: window.runs.record(job_id).last_number >= window.runs.info(job_id).last_number  # type: ignore[union-attr]
     )
 
 
@@ -79,7 +77,7 @@ def test_use_again_fills_the_form_from_the_job(window: MainWindow, qtbot: QtBot)
     window.form.set_draft(example_draft())
     window.actions_by_id["run.again"].trigger()
     assert window.form.draft == draft_of(job)  # type: ignore[arg-type]
-    with qtbot.waitSignal(window.session.run_accepted, timeout=20_000):
+    with qtbot.waitSignal(window.session.run_accepted):
         window.run()
     again = window.runs.selected_id
     assert again != job_id
@@ -92,9 +90,7 @@ def test_escape_asks_then_kills(window: MainWindow, qtbot: QtBot) -> None:
     job_id = run_example(qtbot, window)
     qtbot.keyClick(window, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: "asked to stop" in " ".join(window.messages.texts))
-    qtbot.waitUntil(
-        lambda: state(window, job_id) is JobState.CANCELLING or state(window, job_id).ended, timeout=20_000
-    )  # type: ignore[union-attr]
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.CANCELLING or state(window, job_id).ended)  # type: ignore[union-attr]
     if state(window, job_id) is JobState.CANCELLING:
         qtbot.keyClick(window, Qt.Key.Key_Escape)
     wait_ended(qtbot, window, job_id)
@@ -109,7 +105,7 @@ def test_delete_asks_first_and_then_forgets(window: MainWindow, qtbot: QtBot) ->
     assert job_id in window.runs.ids
     question = window.messages.messages[-1]
     question.buttons[0].click()
-    qtbot.waitUntil(lambda: job_id not in window.runs.ids, timeout=10_000)
+    qtbot.waitUntil(lambda: job_id not in window.runs.ids)
     assert window.runs.selected_id != job_id
 
 
@@ -121,7 +117,7 @@ def test_refused_run_says_why_and_can_be_tried_again(
     window.form.set_draft(example_draft())
     window.form.set_network(gone)
     gone.unlink()
-    with qtbot.waitSignal(window.session.run_refused, timeout=20_000):
+    with qtbot.waitSignal(window.session.run_refused):
         window.run()
     assert "net.onnx" in window.messages.texts[-1]
     assert window.form.run_button.text() == "Run"
@@ -136,10 +132,10 @@ def test_closing_detaches_and_the_next_start_has_the_whole_history(
     kept, _ = settings_store.load()
     assert kept.selected_job == job_id
     with Client.connect(read_connection_file(connection_path(own_home))) as client:
-        qtbot.waitUntil(lambda: has_ended(client.events(job_id)), timeout=RUN_MS)
+        qtbot.waitUntil(lambda: has_ended(client.events(job_id)))
         stored = client.events(job_id)
     second = open_on(own_home, kept)
-    qtbot.waitUntil(lambda: second.runs.selected_id == job_id, timeout=10_000)
+    qtbot.waitUntil(lambda: second.runs.selected_id == job_id)
     wait_ended(qtbot, second, job_id)
     record = second.runs.record(job_id)
     assert record.last_number == stored[-1].number
@@ -153,26 +149,26 @@ def test_daemon_that_is_killed_comes_back_with_what_it_had(
     qtbot: QtBot, own_home: Path, open_on: Opens
 ) -> None:
     window = open_on(own_home)
-    job_id = run_example(qtbot, window)
-    qtbot.waitUntil(lambda: window.runs.record(job_id).state is JobState.STARTING, timeout=20_000)
+    job_id = run_example(qtbot, window, "digits-conv")
+    qtbot.waitUntil(lambda: window.runs.record(job_id).state in (JobState.STARTING, JobState.RUNNING))
     seen = window.runs.record(job_id).last_number
     pid = read_connection_file(connection_path(own_home)).pid
     with qtbot.waitSignal(
-        window.link.state_changed, timeout=20_000, check_params_cb=lambda state: state.phase == "reconnecting"
+        window.link.state_changed, check_params_cb=lambda state: state.phase == "reconnecting"
     ):
         os.kill(pid, signal.SIGKILL)
     wait_connected(qtbot, window)
     assert read_connection_file(connection_path(own_home)).pid != pid
-    qtbot.waitUntil(lambda: state(window, job_id) is JobState.INTERRUPTED, timeout=30_000)
+    qtbot.waitUntil(lambda: state(window, job_id) is JobState.INTERRUPTED)
     qtbot.waitUntil(lambda: any("again" in text for text in window.messages.texts))
     assert not any("No connection" in text for text in window.messages.texts)
-    qtbot.waitUntil(lambda: window.runs.record(job_id).state is JobState.INTERRUPTED, timeout=10_000)
+    qtbot.waitUntil(lambda: window.runs.record(job_id).state is JobState.INTERRUPTED)
     assert window.runs.record(job_id).last_number > seen
     close(window)
 
 
 def test_pill_names_place_and_round_trip(window: MainWindow, qtbot: QtBot) -> None:
-    qtbot.waitUntil(lambda: "ms" in window.pill.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "ms" in window.pill.text())
     assert window.pill.text().startswith("local · ")
 
 
@@ -185,7 +181,7 @@ def test_closing_while_a_run_goes_on_leaves_no_thread(qtbot: QtBot, own_home: Pa
         assert [info.id for info in client.jobs()] == [job_id]
         assert client.jobs()[0].state is not JobState.CANCELLED
         client.cancel(job_id, force=True)
-        qtbot.waitUntil(lambda: client.jobs()[0].state.ended, timeout=RUN_MS)
+        qtbot.waitUntil(lambda: client.jobs()[0].state.ended)
 
 
 def test_finished_run_notifies_when_the_window_is_not_in_front(window: MainWindow, qtbot: QtBot) -> None:
@@ -198,9 +194,7 @@ def test_finished_run_notifies_when_the_window_is_not_in_front(window: MainWindo
 
 
 @pytest.mark.parametrize("key", ["server_public_key", "client_secret_key"])
-def test_wrong_keys_are_said_within_seconds(
-    qtbot: QtBot, shared_home: Path, tmp_path: Path, key: str
-) -> None:
+def test_wrong_keys_are_said(qtbot: QtBot, shared_home: Path, tmp_path: Path, key: str) -> None:
     import msgspec
     import zmq
 
@@ -217,7 +211,7 @@ def test_wrong_keys_are_said_within_seconds(
     window = build_window(parser().parse_args(["--connection", str(path)]), Settings())
     window.show()
     window.begin()
-    qtbot.waitUntil(lambda: bool(window.session.state.reason), timeout=6_000)
+    qtbot.waitUntil(lambda: bool(window.session.state.reason))
     assert window.session.state.phase in ("refused", "reconnecting")
     assert "key" in window.session.state.reason
     assert window.messages.texts

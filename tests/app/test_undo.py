@@ -13,7 +13,7 @@ import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from app.window_support import APP_PATHS, EXAMPLES, end_daemon, example_draft, prepare_environment
+from app.window_support import APP_PATHS, EXAMPLES, LIMIT_S, end_daemon, example_draft, prepare_environment
 from boundscope.protocol import Method
 from boundscope_app import form_history
 from boundscope_app import settings as settings_store
@@ -114,13 +114,13 @@ def test_a_window_that_is_killed_loses_nothing(tmp_path: Path, config: Path) -> 
         env={**os.environ, "PYTHONPATH": APP_PATHS, "BOUNDSCOPE_CONFIG": str(config)},
     )
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT_S
         while not settings_store.load()[0].selected_job:
             assert process.poll() is None
             assert time.monotonic() < deadline, "the window did not run it"
             time.sleep(0.05)
         process.send_signal(signal.SIGKILL)
-        process.wait(10)
+        process.wait(LIMIT_S)
         kept, note = settings_store.load()
         assert note == ""
         assert [Path(text).name for text in kept.recent] == ["property.vnnlib", "digits_mlp.onnx"]
@@ -129,7 +129,7 @@ def test_a_window_that_is_killed_loses_nothing(tmp_path: Path, config: Path) -> 
             env={**os.environ, "PYTHONPATH": APP_PATHS},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=LIMIT_S,
             check=True,
         )
         assert kept.selected_job in jobs.stdout

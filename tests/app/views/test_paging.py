@@ -15,6 +15,7 @@ from PySide6.QtGui import QTextBlock, QTextDocument, QTextTable
 from pytestqt.qtbot import QtBot
 
 from app.views import sample_records as samples
+from app.window_support import LIMIT_S
 from boundscope.protocol import VerifyResult
 from boundscope.records import JobRecord
 from boundscope_app.theme import LIGHT
@@ -149,7 +150,7 @@ def test_no_page_of_the_pdf_ends_with_a_heading(qtbot: QtBot, tmp_path: Path) ->
         path = tmp_path / f"{count}.pdf"
         view.export_pdf(path)
         said = subprocess.run(
-            ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, timeout=30
+            ["pdftotext", "-layout", path, "-"], check=True, capture_output=True, timeout=LIMIT_S
         )
         pages = unescape(said.stdout.decode()).split("\f")
         for page in pages:

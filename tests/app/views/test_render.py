@@ -12,6 +12,7 @@ import pytest
 from PySide6.QtGui import QImage
 
 from app.views import sample_records as samples
+from app.window_support import LIMIT_S
 from boundscope.protocol import Verdict
 from boundscope_app import render, theme
 
@@ -29,7 +30,9 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
         k: v for k, v in os.environ.items() if k not in ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     }
     command = [sys.executable, "-m", "boundscope_app.render", *map(str, arguments)]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+    )
 
 
 def test_a_picture_of_every_view_without_a_display(recorded: Path, tmp_path: Path) -> None:
@@ -81,4 +84,4 @@ def test_a_folder_that_cannot_be_made_is_a_sentence(
 
 def test_the_views_never_import_torch() -> None:
     code = "import sys, boundscope_app.views, boundscope_app.render; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=LIMIT_S, check=False).returncode == 0

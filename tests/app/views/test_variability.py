@@ -190,8 +190,8 @@ def test_pointing_at_a_cell_reads_its_value(qtbot: QtBot) -> None:
         qtbot.mouseMove(view.heatmap.viewport(), QPoint(*view.heatmap.row_center(row)))
         return view.reading.text().startswith(start)
 
-    qtbot.waitUntil(lambda: reads(0, "least: 14.10 bits"), timeout=5000)
-    qtbot.waitUntil(lambda: reads(4, "least: exact"), timeout=5000)
+    qtbot.waitUntil(lambda: reads(0, "least: 14.10 bits"))
+    qtbot.waitUntil(lambda: reads(4, "least: exact"))
 
 
 def test_keys_choose_layers_and_the_table_follows_however_it_is_sorted(qtbot: QtBot) -> None:

@@ -219,7 +219,7 @@ def test_a_page_is_never_wider_than_its_window_by_a_rounded_pixel(qtbot: QtBot) 
     for width in range(560, 760, 9):
         view.resize(width, 500)
         view.refresh()
-        qtbot.waitUntil(lambda: not view.browser.horizontalScrollBar().isVisible(), timeout=1000)
+        qtbot.waitUntil(lambda: not view.browser.horizontalScrollBar().isVisible())
 
 
 def test_another_run_is_read_from_its_beginning(qtbot: QtBot) -> None:

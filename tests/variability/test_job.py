@@ -223,7 +223,8 @@ def test_ranks_that_are_cancelled_leave_all_their_samples(
     cancel = threading.Event()
 
     def on_event(rank: int, event: Event) -> None:
-        if isinstance(event, Progress) and event.done >= 3:
+        # Rank 0 alone tells how many it has taken; by then the other has taken some too.
+        if isinstance(event, Progress) and event.done >= 20:
             cancel.set()
 
     samples = 2000
@@ -232,8 +233,8 @@ def test_ranks_that_are_cancelled_leave_all_their_samples(
     left = [RunMoments.load(path).numbers for path in sorted(given.results.glob("*.npz"))]
     assert len(left) == 2
     assert left[0][:3] == (0, 1, 2)
-    assert left[1][0] == samples // 2
-    more = max(len(left[0]), 3) + 1
+    assert left[1] == tuple(range(samples // 2, samples // 2 + len(left[1])))
+    more = len(left[0]) + 1
     assert run(job(samples=more), given).samples == more + len(left[1])
     assert [path.name for path in given.results.glob("*.npz")] == ["moments.npz"]
 
@@ -364,7 +365,7 @@ def test_through_the_daemon(serve: Callable[..., object], given: VariabilityFile
     what = msgspec.structs.replace(
         job(ranks=2), network=client.upload(given.network), inputs=(client.upload(given.inputs[0]),)
     )
-    info = wait_until_ended(client, client.submit(what).id, 120)
+    info = wait_until_ended(client, client.submit(what).id)
     assert info.state is JobState.FINISHED, info.cause
     assert info.kind == "variability"
     assert info.verdict is None

@@ -34,9 +34,12 @@ from boundscope.bounds.operators.relaxation import Lines
 from boundscope.bounds.operators.relu import ReluRule
 from boundscope.bounds.relaxing import Relaxing
 from boundscope.bounds.support import Block
+from boundscope.bounds.sweep import Forms, Sweeper, Swept, SweptMargins
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network
 from boundscope.protocol import Branching, LogLine, Method, PropertyFile, Verdict, VerifyJob, VerifyResult
+from boundscope.search.clipping import LinearRows
+from boundscope.search.sweeps import SweepBounder
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import engines as engines_module
 from boundscope.worker import networks as networks_module
@@ -91,6 +94,7 @@ class Example:
     method: Method
     verdict: Verdict
     branching: Branching = Branching.AUTO
+    limit_s: float = 60.0
 
     def run(self, told: list[str] | None = None) -> VerifyResult:
         job = VerifyJob(
@@ -105,12 +109,18 @@ class Example:
                 told.append(event.text)
 
         return run_verify(
-            job, JobFiles(self.network, self.property), Monitor(listen, timeout_s=60), RankGroup()
+            job, JobFiles(self.network, self.property), Monitor(listen, timeout_s=self.limit_s), RankGroup()
         )
 
 
 def example(folder: Path, name: str) -> Example:
-    """Of the proven one, α-CROWN is what proves it: slopes of the margin alone fall short by 0.03, CROWN by 0.09."""
+    """Of the proven one, α-CROWN is what proves it: slopes of the margin alone fall short by 0.03, CROWN by 0.09.
+    Sweeps bound all parts of the swept one, whose only input feeds many neurons."""
+    if name == "swept":
+        network, prop = mlp(folder / "n.onnx", [1, 80, 60, 3], 1), folder / "p.vnnlib"
+        both = "(assert (<= Y_0 (+ Y_1 0.3)))\n(assert (<= Y_2 (+ Y_1 0.3)))"
+        prop.write_text(box_property([-1.0], [1.0], 3, both))
+        return Example(network, prop, Method.COMPLETE, Verdict.VERIFIED, Branching.INPUT)
     network, prop = mlp(folder / "n.onnx", [4, 12, 12, 3], 3), folder / "p.vnnlib"
     if name == "violated":
         prop.write_text(box_property([-0.1] * 4, [0.1] * 4, 3, "(assert (<= Y_0 1000.0))"))
@@ -122,7 +132,7 @@ def example(folder: Path, name: str) -> Example:
     return Example(network, prop, Method.COMPLETE, Verdict.VERIFIED, Branching(name))
 
 
-NAMES = ("proven", "violated", "input", "activation")
+NAMES = ("proven", "violated", "input", "activation", "swept")
 
 
 def skip_unless_there(name: str) -> None:
@@ -211,8 +221,9 @@ def _wrong(
         named = "injected" in result.reason or kind.__name__ in result.reason
         logged = any("Traceback" in text for text in told)
         return "" if named and (logged or not itself) else f"is not told: {result.reason}"
-    # A RuntimeError may be torch.vmap's: then points are evaluated one by one, to the same end.
-    recovered = issubclass(kind, RuntimeError) and result.verdict is one.verdict
+    # A RuntimeError, which generators make of a StopIteration, may be torch.vmap's: then points are evaluated one by
+    # one, and CROWN bounds parts instead of sweeps, to the same end.
+    recovered = issubclass(kind, RuntimeError | StopIteration) and result.verdict is one.verdict
     return "" if recovered else f"gave {result.verdict}: {result.reason}"
 
 
@@ -277,6 +288,24 @@ def test_a_step_that_fails_for_good_is_named(
     assert result.verdict is Verdict.ERROR
     assert f"{kind.__name__}: injected (in " in result.reason
     assert result.verdict.exit_code == 1
+
+
+@pytest.mark.parametrize("kind", [ZeroDivisionError, LinAlgLikeError])
+def test_any_step_of_a_swept_search_that_fails_is_an_error(tmp_path: Path, kind: type[Exception]) -> None:
+    """The last call of each, when sweeps bound parts; whether they can at all was tried before, and CROWN goes on where
+    they cannot."""
+    one, calls = example(tmp_path, "swept"), Counter[str]()
+    for step, count in counted(one).items():
+        if any(f":{owner.__name__}." in step for owner in (SweepBounder, Sweeper, Swept)) and "<" not in step:
+            calls[step] = count
+    own = [name for name, found in vars(SweepBounder).items() if inspect.isroutine(found)]
+    assert {f"search/sweeps.py:SweepBounder.{name}" for name in own} <= calls.keys()
+    for step, count in calls.items():
+        result, raised, _ = failing(one, step, count, kind)
+        assert raised, step
+        assert result is not None, step
+        assert result.verdict is Verdict.ERROR, f"{step}: {result.verdict}, {result.reason}"
+        assert f"{kind.__name__}: injected (in " in result.reason, step
 
 
 @pytest.mark.parametrize("kind", [MemoryError, torch.OutOfMemoryError])
@@ -345,7 +374,9 @@ def spoilt(value: Any, number: float | None) -> Any:
         return [spoilt(one, number) for one in value]
     if isinstance(value, tuple):
         return tuple(spoilt(one, number) for one in value)
-    if isinstance(value, Interval | Lines | Enclosure | Block):
+    if isinstance(value, dict):
+        return {name: spoilt(one, number) for name, one in value.items()}
+    if isinstance(value, Interval | Lines | Enclosure | Block | Forms | SweptMargins | LinearRows):
         parts = {
             field.name: spoilt(getattr(value, field.name), number) for field in dataclasses.fields(value)
         }
@@ -408,6 +439,36 @@ def test_what_is_no_number_proves_nothing(
             assert any(word in result.reason.lower() for word in ("nan", "inf", "not excluded")), (
                 result.reason
             )
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=["nan", "inf"])
+@pytest.mark.parametrize(
+    ("owner", "step"),
+    [
+        (Sweeper, "_through_map"),
+        (Sweeper, "_through_lines"),
+        (Sweeper, "_ends"),
+        (Swept, "margins"),
+        (SweepBounder, "_rows"),
+        (SweepBounder, "_mixed"),
+    ],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_sweeps_that_find_no_numbers_prove_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, step: str, number: float
+) -> None:
+    """From the first part on: where the sweep that is tried before shows it, CROWN bounds the parts."""
+    one, bound, calls = dataclasses.replace(example(tmp_path, "swept"), limit_s=2.0), SweepBounder.bound, []
+
+    def spoiling(*given: Any) -> Any:
+        if not calls:
+            monkeypatch.setattr(owner, step, from_call(getattr(owner, step), 1, number, calls))
+        return bound(*given)
+
+    monkeypatch.setattr(SweepBounder, "bound", spoiling)
+    result = one.run()
+    assert calls
+    assert result.verdict not in DECIDED, result.reason
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)

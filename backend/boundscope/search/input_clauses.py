@@ -12,6 +12,7 @@ from torch import Tensor
 
 from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
+from boundscope.errors import BoundError
 from boundscope.properties.types import Case, LinearConstraint
 from boundscope.search.clipping import Boxes, LinearRows, clipped
 from boundscope.search.input_layout import Floats, Rows
@@ -109,7 +110,13 @@ class PartsInHand:
 
     def cut(self, parts: Tensor, start: Boxes, rows: LinearRows, weight: Tensor) -> None:
         """Take off some parts what rows on `start` cut off, and keep what they say; `weight` [D, rows, R] tells how
-        each mixes constraints."""
+        each mixes constraints.
+
+        Raises:
+            BoundError: a row's bound is NaN or ∞, which would cut off everything.
+        """
+        if bool(((rows.clause >= 0) & ~(rows.least < torch.inf)).any()):
+            raise BoundError("the margin of a part of the box is not a finite number")
         cut = clipped(start, rows, self.open[parts])
         lower = torch.maximum(self.boxes.lower[parts], cut.boxes.lower)
         upper = torch.minimum(self.boxes.upper[parts], cut.boxes.upper)

@@ -17,7 +17,8 @@ from boundscope.network.graph import Network
 from boundscope.properties import read_property
 from boundscope.properties.types import Property
 from boundscope.protocol import Arithmetic, Verdict
-from boundscope.search.attack import Attack, Candidate, Effort
+from boundscope.search.attack import Attack, Effort
+from boundscope.search.attack_found import Candidate
 from boundscope.search.evaluation import BatchedNetwork
 from support.enclosure import network_of
 from support.jobs import verify

@@ -28,7 +28,7 @@ from boundscope.protocol import (
     VerifyJob,
     VerifyResult,
 )
-from boundscope.search import attack, ball_reader, regions
+from boundscope.search import attack_side, ball_reader, regions
 from boundscope.search.ball_reader import judge
 from boundscope.sharding.ranks import RankGroup
 from boundscope.worker import witness
@@ -193,7 +193,7 @@ def test_an_attack_that_leaves_the_ball_finds_nothing(
     def in_the_box(boxes: Sequence[Box], dtype: torch.dtype) -> regions.Regions:
         return regions.Regions([dataclasses.replace(box, ball=None) for box in boxes], dtype)
 
-    monkeypatch.setattr(attack, "Regions", in_the_box)
+    monkeypatch.setattr(attack_side, "Regions", in_the_box)
     monkeypatch.setattr(witness, "_may_be_inside", lambda *_: True)
     if trusted == "the replay's reader":
         monkeypatch.setattr(witness, "inside", lambda *_: True)

@@ -23,7 +23,8 @@ from boundscope.properties.exact import inside
 from boundscope.properties.types import Box, LinearConstraint, NormBall, Property
 from boundscope.protocol import Arithmetic, Counterexample, EpsilonBall, Method, Norm, Replay, VerifyJob
 from boundscope.search import ball_reader
-from boundscope.search.attack import Attack, Candidate, Effort
+from boundscope.search.attack import Attack, Effort
+from boundscope.search.attack_found import Candidate
 from boundscope.search.evaluation import operations
 from boundscope.search.exact_point import MOST_OPERATIONS, holds_over_the_reals
 from boundscope.search.regions import inner_float

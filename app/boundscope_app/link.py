@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from PySide6.QtCore import QObject, QThread, Signal
+from PySide6.QtCore import QObject, QThread, Signal, Slot
 
 from boundscope.client import Client, RemoteHost, connect_remote, ensure_local_daemon, read_connection_file
 from boundscope.errors import BoundscopeError, DaemonError
@@ -52,7 +52,8 @@ class Link(QThread):
     """Connects, reconnects with growing pauses, and resumes every watched job from its last number.
 
     `send` and `switch` may be called from any thread; everything else happens in this one. Without a connection
-    file a local daemon is started in `home` when none runs; with a host, one there, through ssh.
+    file a local daemon is started in `home` when none runs; with a host, one there, through ssh. After a switch
+    nothing is told any more of the daemon that was left.
     """
 
     state_changed = Signal(object)  # LinkState
@@ -66,6 +67,7 @@ class Link(QThread):
     inspected = Signal(object)  # Inspection
     reading = Signal(object)  # Reading
     uploading = Signal(object)  # Upload
+    _told = Signal(int, str, object)  # place, which of the signals above, its arguments
 
     def __init__(
         self,
@@ -76,6 +78,7 @@ class Link(QThread):
     ) -> None:
         super().__init__(parent)
         self.setObjectName("boundscope-link")
+        self._told.connect(self._pass_on)
         self._home = home
         self._connection = connection
         self._place = (0, host)  # with a number that every switch raises
@@ -123,6 +126,12 @@ class Link(QThread):
             self._wake_out.close()
         return ended
 
+    @Slot(int, str, object)
+    def _pass_on(self, place: int, name: str, arguments: tuple[object, ...]) -> None:
+        """Tell it, unless it is of a daemon that has been left while it was on its way."""
+        if place == self._place[0]:
+            getattr(self, name).emit(*arguments)
+
     def _wake(self) -> None:
         try:
             self._wake_in.send(b"!")
@@ -151,8 +160,8 @@ class Link(QThread):
     def _connect(self) -> Client:
         number, host = self._place
         if number != self._serving:
-            self._forget(host)
             self._serving = number
+            self._forget(host)
         if host is not None:
             client = connect_remote(host, check=self._check_stopping)
             self._set_state(LinkState(Phase.CONNECTED, host.name, local=False))
@@ -170,7 +179,8 @@ class Link(QThread):
         """Nothing of the daemon before has a meaning at the next one."""
         for kept in (self._watched, self._thinned, self._ended, self._inspections):
             kept.clear()
-        self._set_state(LinkState(Phase.STARTING, "" if host is None else host.name, host is None))
+        self._state = LinkState(Phase.STARTING, "" if host is None else host.name, host is None)
+        self._tell("state_changed", self._state)
 
     def _is_local(self, connection: ConnectionFile) -> bool:
         return self._connection is None or connection.host in ("", socket.gethostname())
@@ -179,7 +189,7 @@ class Link(QThread):
         client.subscribe(None)
         jobs = tuple(client.jobs())
         self._ended |= {info.id for info in jobs if info.state.ended}
-        self.jobs_listed.emit(jobs)
+        self._tell("jobs_listed", jobs)
         for job_id, after in list(self._watched.items()):
             self._attempt(client, partial(client.subscribe, job_id, after))
         self._inspections.clear()
@@ -221,7 +231,7 @@ class Link(QThread):
             token, record = inspection
             record.apply_all(batch.records)
             if record.progress is not None:
-                self.reading.emit(Reading(token, record.progress))
+                self._tell("reading", Reading(token, record.progress))
             if record.state.ended:
                 self._finish_inspection(client, batch.job_id, token, record)
             return
@@ -229,7 +239,7 @@ class Link(QThread):
             return
         if batch.records:
             self._watched[batch.job_id] = batch.records[-1].number
-            self.events_arrived.emit(batch.job_id, batch.records)
+            self._tell("events_arrived", batch.job_id, batch.records)
         if batch.skipped:
             self._thinned.add(batch.job_id)
 
@@ -239,7 +249,7 @@ class Link(QThread):
         if change.deleted:
             self._watched.pop(change.info.id, None)
             self._thinned.discard(change.info.id)
-        self.job_changed.emit(change.info, change.deleted)
+        self._tell("job_changed", change.info, change.deleted)
 
     def _complete_histories(self, client: Client) -> None:
         """Fetch what was left out for slowness, once the job has ended."""
@@ -253,14 +263,14 @@ class Link(QThread):
             self._watched[job_id] = max(self._watched[job_id], records[-1].number)
             record = JobRecord()
             record.apply_all(records)  # here, for it takes a while and the window shall not wait for it
-            self.history_arrived.emit(job_id, record)
+            self._tell("history_arrived", job_id, record)
 
     def _finish_inspection(self, client: Client, job_id: str, token: int, record: JobRecord) -> None:
         del self._inspections[job_id]
         problems = tuple(failure.cause for failure in record.failures)
         if not problems and record.network is None and record.property is None:
             problems = (record.state_reason or "The daemon could not read it and did not say why.",)
-        self.inspected.emit(Inspection(token, record.network, record.property, problems))
+        self._tell("inspected", Inspection(token, record.network, record.property, problems))
         self._attempt(client, lambda: client.request(Unsubscribe(job_id=job_id)))
         self._attempt(client, lambda: client.delete(job_id))
 
@@ -308,19 +318,19 @@ class Link(QThread):
         except StoppedError:
             raise
         except (BoundscopeError, OSError) as error:
-            self.run_refused.emit(command.token, str(error))
+            self._tell("run_refused", command.token, str(error))
             client.ping()
             return
-        self.submitted.emit(command.token, info)
+        self._tell("submitted", command.token, info)
 
     def _resume(self, client: Client, command: ResumeRun) -> None:
         try:
             info = client.resume(command.job_id)
         except DaemonError as error:
-            self.run_refused.emit(command.token, str(error))
+            self._tell("run_refused", command.token, str(error))
             client.ping()
             return
-        self.submitted.emit(command.token, info)
+        self._tell("submitted", command.token, info)
 
     def _inspect(self, client: Client, command: Inspect) -> None:
         try:
@@ -331,7 +341,7 @@ class Link(QThread):
         except StoppedError:
             raise
         except (BoundscopeError, OSError) as error:
-            self.inspected.emit(Inspection(command.token, problems=(str(error),)))
+            self._tell("inspected", Inspection(command.token, problems=(str(error),)))
             client.ping()
 
     def _resolve(self, client: Client, source: Source) -> FileRef:
@@ -340,7 +350,7 @@ class Link(QThread):
 
         def progress(done_bytes: int, total_bytes: int) -> None:
             self._check_stopping()
-            self.uploading.emit(Upload(source.name, done_bytes, total_bytes))
+            self._tell("uploading", Upload(source.name, done_bytes, total_bytes))
 
         return client.upload(source, progress=progress)
 
@@ -349,7 +359,7 @@ class Link(QThread):
         try:
             action()
         except DaemonError as error:
-            self.command_failed.emit(str(error))
+            self._tell("command_failed", str(error))
             self._check_stopping()
             client.ping()
 
@@ -361,10 +371,13 @@ class Link(QThread):
         if self._place[0] != self._serving:
             raise SwitchedError("the window goes to another daemon")
 
+    def _tell(self, name: str, *arguments: object) -> None:
+        self._told.emit(self._serving, name, arguments)
+
     def _set_state(self, state: LinkState) -> None:
         if state != self._state:
             self._state = state
-            self.state_changed.emit(state)
+            self._tell("state_changed", state)
 
     def _report_loss(self, reason: str, attempt: int) -> None:
         phase = Phase.REFUSED if "key" in reason and "refuse" in reason else Phase.RECONNECTING

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,6 +180,30 @@ def test_a_host_from_the_command_line_is_the_one_that_was_written_down(lone_wind
     dialog = lone_window.remote_dialog
     dialog.choose(read_host("gpu2"))
     assert dialog.list.currentItem().text() == "gpu2", "it is shown, and can be written down"
+
+
+def test_what_the_daemon_that_was_left_said_last_is_not_told(lone_window: MainWindow, qtbot: QtBot) -> None:
+    """It may be on its way from the network's thread when another host is chosen: neither its troubles, which would
+    be taken for those of the new one, nor its runs are shown any more."""
+    link, told = lone_window.link, []
+    link.state_changed.connect(told.append)
+    link.jobs_listed.connect(told.append)
+
+    def say(reason: str) -> None:
+        link._report_loss(reason, 0)
+        link._tell("jobs_listed", ())
+
+    def from_its_thread(reason: str) -> None:
+        thread = threading.Thread(target=say, args=(reason,))
+        thread.start()
+        thread.join()
+
+    from_its_thread("old")
+    link.switch(RemoteHost(name="gpu1"))
+    link._serving = link._place[0]
+    from_its_thread("new")
+    qtbot.waitUntil(lambda: () in told)
+    assert [getattr(each, "reason", each) for each in told] == ["new", ()]
 
 
 def test_this_computer_is_always_there_and_cannot_be_removed(lone_window: MainWindow) -> None:

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from boundscope import costs, costs_setup
-from boundscope.bounds import alpha, context, engine
+from boundscope.bounds import alpha, chunks, context
 from boundscope.bounds.operators import linear
 from boundscope.costs import Device, Setup, predict, worst
 from boundscope.costs_setup import ATTACK_S
@@ -42,12 +42,12 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> NetworkCosts:
 def test_the_model_has_the_numbers_of_the_engine() -> None:
     """What the engine takes for chunks, tiles and frames is what the model counts with."""
     pairs = (
-        (costs_setup.CHUNK_SEARCHED, engine.CHUNK_SEARCHED),
-        (costs_setup.CHUNK_MULTIPLE, engine.CHUNK_MULTIPLE),
-        (costs_setup.CHUNK_DEFAULT, engine.CHUNK_DEFAULT),
-        (costs_setup.CHUNK_LARGEST, engine.CHUNK_LARGEST),
-        (costs_setup.CHUNK_ELEMENTS, engine.CHUNK_ELEMENTS),
-        (costs_setup.LIVE_COPIES, engine.LIVE_COPIES),
+        (costs_setup.CHUNK_SEARCHED, chunks.CHUNK_SEARCHED),
+        (costs_setup.CHUNK_MULTIPLE, chunks.CHUNK_MULTIPLE),
+        (costs_setup.CHUNK_DEFAULT, chunks.CHUNK_DEFAULT),
+        (costs_setup.CHUNK_LARGEST, chunks.CHUNK_LARGEST),
+        (costs_setup.CHUNK_ELEMENTS, chunks.CHUNK_ELEMENTS),
+        (costs_setup.LIVE_COPIES, chunks.LIVE_COPIES),
         (costs_setup.LARGE_ELEMENTS, weights.LARGE_ELEMENTS),
         (costs_setup.FEW_ROWS, linear.FEW_ROWS),
         (costs_setup.TILE_ROWS, matrices.TILE_ROWS),

@@ -1,13 +1,10 @@
-"""The bound engine's driver: which rows are bounded, in which chunks, by which ranks. It knows no operator."""
+"""The bound engine's driver: which tensors are bounded over a box, and by which rows. It knows no operator."""
 
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,43 +14,28 @@ from torch import Tensor
 from boundscope.bounds.allocator import keep_freed_memory
 from boundscope.bounds.alpha import AlphaSettings, BoundOf, optimised
 from boundscope.bounds.backward import BackwardPass, Rows
+from boundscope.bounds.chunks import Chunk, RowChunks
 from boundscope.bounds.constraints import coefficient_rows, exact_margins
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.forward import ForwardPass
+from boundscope.bounds.in_step import InStep
 from boundscope.bounds.interval import Interval
+from boundscope.bounds.layer_reports import LayerReports
 from boundscope.bounds.ledger import MemoryLedger
 from boundscope.bounds.outward import round_up
 from boundscope.bounds.rounding import LEAST_NORMAL_FLOAT32, RoundingModel
-from boundscope.errors import BoundscopeError, OutOfMemoryError
 from boundscope.monitor import Monitor
 from boundscope.network.arrays import count_where
 from boundscope.network.graph import Network, Node
 from boundscope.network.lowering import lowered
 from boundscope.properties.types import Box, LinearConstraint
-from boundscope.protocol import Arithmetic, LayerBounds, Method, Precision, Progress
+from boundscope.protocol import Arithmetic, Method, Precision, Progress
 from boundscope.sharding.ranks import RankGroup
 from boundscope.sharding.weights import WeightStore, WholeWeights
 from boundscope.sharding.zones import Zones
 
-T = TypeVar("T")
-
-CHUNK_MULTIPLE = 16
-CHUNK_DEFAULT = 256
-CHUNK_LARGEST = 1024
-CHUNK_SEARCHED = 256  # a search remembers what its rows meet at every non-linear node
-CHUNK_ELEMENTS = 1 << 20  # of the widest tensor; small networks take more rows at once
 REFINED = (Method.CROWN, Method.ALPHA_CROWN)  # hidden bounds by backward passes
 OPTIMISED = (Method.ALPHA_CROWN,)
-AGREE_S = 1.0  # ranks that need nothing of each other ask about this often whether one has failed
-LIVE_COPIES = 5  # coefficient tensors of the widest layer that a pass holds at once, with its temporaries
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Rows start … stop−1 of a block; carried with zero rows added up to the chunk size."""
-
-    start: int
-    stop: int
 
 
 class BoundEngine:
@@ -100,17 +82,22 @@ class BoundEngine:
         if self.device.type == "cpu":
             keep_freed_memory()
         self.alpha = alpha or AlphaSettings()
-        exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
         if self.device.type == "cuda":
             _refuse_shortcuts()
-            # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
-            exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
-        self._hidden_dtype = torch.float32 if precision is Precision.MIXED and exact else torch.float64
+        self._hidden_dtype = _hidden_dtype(network, precision, self.device)
         sizes = [t.size for name, t in self.network.tensors.items() if name not in self.network.constants]
-        self._widest = max(sizes, default=1)
+        self._in_step = InStep(self.ranks, self.monitor, ledger)
+        self._reports = LayerReports(self.ranks, self.monitor)
+        self._chunks = RowChunks(
+            self._in_step,
+            weights,
+            self.device,
+            widest=max(sizes, default=1),
+            item_bytes=self._hidden_dtype.itemsize,
+            asked=chunk_rows,
+        )
         # When, on the monitor's clock, α-CROWN ends its searches: what they have found by then is proven and used.
         self.search_until_s = math.inf
-        self._chunk_rows = chunk_rows
         self._subnormal = _with_subnormals(network) if self.model.underflow else frozenset[str]()
 
     def alone(self) -> BoundEngine:
@@ -148,11 +135,7 @@ class BoundEngine:
             DeadlineError, CancelledError: from the monitor, between chunks.
             OutOfMemoryError: the smallest chunk does not fit the budget.
         """
-        context = self._in_step(
-            lambda: BoxContext.over(
-                box, self.network, self.weights, self.ledger, self.model, self.device, self._subnormal
-            )
-        )
+        context = self._in_step.do(partial(self.inputs_of, box))
         if known is None and method in OPTIMISED:
             known = self.context(box, Method.CROWN, case=case).intervals
         context.known = known or {}
@@ -160,11 +143,11 @@ class BoundEngine:
         refined: set[str] = set()
         forward = None
         if method in REFINED and not self._zones.tensors:
-            forward = self._in_step(partial(ForwardPass.where_it_pays, context))
+            forward = self._in_step.do(partial(ForwardPass.where_it_pays, context))
         for done, node in enumerate(self.network.nodes):
             if context.rule(node).relaxed:
                 self._refine(context, node, producers, refined, method, case)
-            self._in_step(partial(_advance, context, forward, node, shared=self.ranks.size > 1))
+            self._in_step.do(partial(_advance, context, forward, node, shared=self.ranks.size > 1))
             self.monitor.emit(
                 Progress(stage=f"{method} bounds", done=done + 1, total=len(self.network.nodes))
             )
@@ -200,7 +183,7 @@ class BoundEngine:
                 enough=enough,
             )
 
-        lower = self._lower(len(constraints), bound, stage="margins", searched=method in OPTIMISED)
+        lower = self._chunks.lower(len(constraints), bound, stage="margins", searched=method in OPTIMISED)
         margins = exact_margins(context, constraints, lower.tolist())
         return torch.tensor(margins, dtype=torch.float64)
 
@@ -226,32 +209,32 @@ class BoundEngine:
             if name not in context.intervals:
                 continue
             backward = method in REFINED or (method is Method.CROWN_IBP and rule.final)
-            inside = name in self._zones.tensors
-            backward = backward and (self._exact_zones or not inside)
+            backward = backward and (self._exact_zones or name not in self._zones.tensors)
             if backward and name not in refined and context.quality[name] == "loose":
                 refined.add(name)
-                wanted = rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
                 stage = f"{method} bounds of {producers[name].name if name in producers else name}"
-                # Over the same earlier layers plain CROWN says again what is known.
-                crown = not context.known or (context.ahead and not self.out_of_time())
-                if self._any(wanted, inside) and crown:
-                    self._tighten(context, name, self.element_bounds(context, name, wanted, stage))
-                if method in OPTIMISED and not self.out_of_time():
-                    # Only what is still unstable after plain CROWN is worth the search.
-                    wanted = (
-                        rule.wanted(node.op, position, context.intervals[name]).flatten().nonzero().flatten()
-                    )
-                    if self._any(wanted, inside):
-                        better = self.element_bounds(context, name, wanted, stage, alpha=True)
-                        self._tighten(context, name, better)
-                        context.ahead = True
+                self._refine_tensor(context, node, position, method, stage)
             if name in producers:
-                unstable = (
-                    int(rule.wanted(node.op, position, context.intervals[name]).sum())
-                    if rule.kinked
-                    else None
-                )
+                unstable = len(_wanted(context, node, position)) if rule.kinked else None
                 self._report(context, producers[name], name, unstable, method, case)
+
+    def _refine_tensor(
+        self, context: BoxContext, node: Node, position: int, method: Method, stage: str
+    ) -> None:
+        name = node.inputs[position]
+        inside = name in self._zones.tensors
+        wanted = _wanted(context, node, position)
+        # Over the same earlier layers plain CROWN says again what is known.
+        crown = not context.known or (context.ahead and not self.out_of_time())
+        if self._any(wanted, inside) and crown:
+            self._tighten(context, name, self.element_bounds(context, name, wanted, stage))
+        if method not in OPTIMISED or self.out_of_time():
+            return
+        # Only what is still unstable after plain CROWN is worth the search.
+        wanted = _wanted(context, node, position)
+        if self._any(wanted, inside):
+            self._tighten(context, name, self.element_bounds(context, name, wanted, stage, alpha=True))
+            context.ahead = True
 
     def _any(self, wanted: Tensor, inside: bool) -> bool:
         """Whether there are elements to bound; of a tensor that ranks hold in parts, on any of them."""
@@ -259,19 +242,7 @@ class BoundEngine:
         return max(counts) > 0
 
     def _tighten(self, context: BoxContext, name: str, interval: Interval) -> None:
-        self._in_step(partial(context.tighten, name, interval))
-
-    def _in_step(self, step: Callable[[], T]) -> T:
-        """What a step gives. One rank alone may fail, for want of memory say, or be asked to stop: then all do."""
-        error: BoundscopeError | None = None
-        result: list[T] = []
-        try:
-            self.monitor.check()
-            result.append(self._within_memory(step))
-        except BoundscopeError as caught:
-            error = caught
-        self.ranks.agree(error)
-        return result[0]
+        self._in_step.do(partial(context.tighten, name, interval))
 
     def out_of_time(self) -> bool:
         """Whether the time for searches is over, as rank 0 sees it; all ranks call together."""
@@ -332,10 +303,10 @@ class BoundEngine:
                 dtype=dtype,
             )
 
-        pairs = self._lower(2 * count, bound, stage=stage, searched=alpha)
+        pairs = self._chunks.lower(2 * count, bound, stage=stage, searched=alpha)
         if dtype is torch.float32 and not bool(torch.isfinite(pairs).all()):
             dtype = torch.float64  # beyond the range of float32
-            pairs = self._lower(2 * count, bound, stage=stage, searched=alpha)
+            pairs = self._chunks.lower(2 * count, bound, stage=stage, searched=alpha)
         pairs = pairs.reshape(count, 2)[own]
         interval = context.intervals[name]
         lower, upper = interval.lower.flatten().clone(), interval.upper.flatten().clone()
@@ -347,154 +318,14 @@ class BoundEngine:
     def _report(
         self, context: BoxContext, node: Node, name: str, unstable: int | None, method: Method, case: int
     ) -> None:
-        interval = context.intervals[name]
-        if name in self._zones.tensors:
-            lower, upper, open_ = (
-                torch.cat(parts)
-                for parts in zip(
-                    *self.ranks.gather(
-                        (
-                            interval.lower.flatten().cpu(),
-                            interval.upper.flatten().cpu(),
-                            torch.tensor([unstable or 0]),
-                        )
-                    ),
-                    strict=True,
-                )
-            )
-            interval = Interval(lower, upper)
-            unstable = None if unstable is None else int(open_.sum())
-        if self.ranks.rank:
-            return
-        width = interval.upper - interval.lower
-        ends = (interval.lower.min(), interval.upper.max(), width.mean(), width.max())
-        lower_min, upper_max, width_mean, width_max = torch.stack(ends).tolist()
-        self.monitor.emit(
-            LayerBounds(
-                case=case,
-                node=node.name,
-                op=node.op.onnx_type,
-                size=width.numel(),
-                lower_min=lower_min,
-                upper_max=upper_max,
-                width_mean=width_mean,
-                width_max=width_max,
-                unstable=unstable,
-                method=str(method),
-            )
-        )
-
-    # ------------------------------------------------------------ rows in chunks, over ranks
-
-    def _lower(
-        self, count: int, bound: Callable[[Chunk, int], Tensor], *, stage: str, searched: bool
-    ) -> Tensor:
-        """Lower bounds of `count` rows: [count] float64, equal on every rank; `bound` gives those of one chunk.
-
-        What a search decides for a chunk, it decides for all its rows: where bounds are `searched`, chunks are the same
-        whatever the number of ranks, which carry equal parts of each. A product has the same bits for each row, so
-        that bounds are the same bits. A chunk that does not fit the memory budget is halved and tried again.
-        """
-        if not count:
-            return torch.zeros(0, dtype=torch.float64, device=self.device)
-        size = self.ranks.least(self._chunk_size(count))
-        if self._chunk_rows is None and searched:
-            size = _even(count, min(size, CHUNK_SEARCHED))
-        if self._chunk_rows is not None and size < min(self._chunk_rows, count):
-            self._say_fewer(stage, "no room in the memory budget for the chunks asked for", size)
-        if self._chunk_rows is None and not searched and self.weights.lends_tiles and self.ranks.splits_rows:
-            # Tiles are worth reading for as many rows as one rank carries of a wide network; memory must fall, too.
-            size = max(size, min(2 * size, CHUNK_DEFAULT * self.ranks.size))
-        while True:
-            try:
-                return self._lower_in_chunks(count, bound, size, stage, searched)
-            except OutOfMemoryError as error:
-                if size <= CHUNK_MULTIPLE or error.final:
-                    raise
-                rank = "" if error.rank is None else f"rank {error.rank} "
-                _forget_frames(error)
-                size = _half(size)
-                self._say_fewer(stage, f"{rank}out of the memory budget", size)
-
-    def _say_fewer(self, stage: str, why: str, size: int) -> None:
-        self.monitor.log(f"{stage}: {why}, trying chunks of {size} rows", "warning")
-
-    def _lower_in_chunks(
-        self, count: int, bound: Callable[[Chunk, int], Tensor], size: int, stage: str, searched: bool
-    ) -> Tensor:
-        bounds = torch.zeros(count, dtype=torch.float64, device=self.device)
-        rows = self.ranks.part_of(size)
-        starts = range(0, count, size)
-        next_agreement, last_agreement, start_s = 0, -1, self.monitor.now_s
-        # One rank of several, which bounds something alone, may not ask the others.
-        keeps = len(starts) > 1 and self.ranks.size > 1
-        for number, first in enumerate(starts):
-            chunk = Chunk(first, min(first + size, count))
-            mine = self._part_of(chunk, rows)
-            error: BoundscopeError | None = None
-            self.monitor.emit(Progress(stage=stage, done=first, total=count))
-            self.weights.watch_parts(number == 0 and keeps)
-            try:
-                self.monitor.check()
-                lower = self._within_memory(partial(bound, mine, rows))
-                bounds[mine.start : mine.stop] = lower[: mine.stop - mine.start]
-            except BoundscopeError as caught:
-                error = caught
-            if error is not None:
-                self.weights.watch_parts(False)
-            if searched:
-                self.ranks.agree(error)
-            elif error is not None or number in (next_agreement, len(starts) - 1):
-                now_s = self.monitor.now_s
-                chunks = (number - last_agreement) * AGREE_S / max(now_s - start_s, 1e-6)
-                next_agreement = number + self.ranks.least(max(1, int(min(chunks, len(starts)))), error)
-                last_agreement, start_s = number, now_s
-            if number == 0 and keeps:
-                self._in_step(self.weights.keep_parts)
-        self.monitor.emit(Progress(stage=stage, done=count, total=count))
-        return self.ranks.sum_parts(bounds)
-
-    def _part_of(self, chunk: Chunk, rows: int) -> Chunk:
-        """The rows of a chunk that this rank carries; none where there are more ranks than parts."""
-        if not self.ranks.splits_rows:
-            return chunk
-        start = min(chunk.start + self.ranks.rank * rows, chunk.stop)
-        return Chunk(start, min(start + rows, chunk.stop))
-
-    def _within_memory(self, work: Callable[[], T]) -> T:
-        try:
-            return work()
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise OutOfMemoryError(f"{error}; {self.ledger.breakdown()}") from error
-
-    def _chunk_size(self, count: int) -> int:
-        """Rows a chunk: as asked or the default, less where this rank's budget or the number of rows is small."""
-        widest = self._widest
-        most = -(-count // CHUNK_MULTIPLE) * CHUNK_MULTIPLE
-        limit = self.ledger.limit_bytes
-        free = None if limit is None else limit - self.ledger.total_bytes
-        if self._chunk_rows is not None:
-            # As asked; but what surely has no room is not tried, for trying takes the memory.
-            size = min(self._chunk_rows, most)
-            row_bytes = self._hidden_dtype.itemsize * widest
-            while free is not None and size > CHUNK_MULTIPLE and self.ranks.part_of(size) * row_bytes > free:
-                size = _half(size)
-            return size
-        cheap = CHUNK_ELEMENTS // widest // CHUNK_MULTIPLE * CHUNK_MULTIPLE
-        size = min(max(CHUNK_DEFAULT, min(CHUNK_LARGEST, cheap)), most)
-        if free is not None:
-            size = min(size, free // (2 * 8 * LIVE_COPIES * widest) // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
-        return max(size, CHUNK_MULTIPLE)
+        in_parts = name in self._zones.tensors
+        self._reports.tell(node, context.intervals[name], unstable, method, case, in_parts=in_parts)
 
 
-def _even(count: int, largest: int) -> int:
-    """Rows of a chunk, where as few as are needed of at most `largest` carry alike many of `count`."""
-    chunks = -(-count // largest)
-    return -(-count // (chunks * CHUNK_MULTIPLE)) * CHUNK_MULTIPLE
-
-
-def _half(size: int) -> int:
-    return max(CHUNK_MULTIPLE, size // 2 // CHUNK_MULTIPLE * CHUNK_MULTIPLE)
+def _wanted(context: BoxContext, node: Node, position: int) -> Tensor:
+    """Flat indices of the elements of an input, tighter bounds of which would tighten the node's relaxation."""
+    interval = context.intervals[node.inputs[position]]
+    return context.rule(node).wanted(node.op, position, interval).flatten().nonzero().flatten()
 
 
 def _advance(context: BoxContext, forward: ForwardPass | None, node: Node, *, shared: bool) -> None:
@@ -502,6 +333,15 @@ def _advance(context: BoxContext, forward: ForwardPass | None, node: Node, *, sh
         context.advance(node)
     if forward is not None:
         forward.advance(node)
+
+
+def _hidden_dtype(network: Network, precision: Precision, device: torch.device) -> torch.dtype:
+    """What the rows of hidden layers are carried in: float32 where it is wanted and its rounding can be counted."""
+    exact = all(a.dtype.kind != "f" or a.dtype.itemsize <= 4 for a in network.constants.values())
+    if device.type == "cuda":
+        # cuDNN may convolve in float32 by Winograd's algorithm, whose error no sum of products bounds.
+        exact = exact and not any("Conv" in node.op.onnx_type for node in network.nodes)
+    return torch.float32 if precision is Precision.MIXED and exact else torch.float64
 
 
 def _with_subnormals(network: Network) -> frozenset[str]:
@@ -512,14 +352,6 @@ def _with_subnormals(network: Network) -> frozenset[str]:
         if array.dtype.kind == "f"
         and count_where(array, lambda part: (part != 0) & (np.abs(part) < LEAST_NORMAL_FLOAT32))
     )
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Let go of what the frames that failed still hold: the tensors that there was no room for."""
-    link: BaseException | None = error
-    while link is not None:
-        traceback.clear_frames(link.__traceback__)
-        link = link.__cause__ or link.__context__
 
 
 def _refuse_shortcuts() -> None:

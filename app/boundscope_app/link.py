@@ -37,6 +37,7 @@ from boundscope_app.link_types import (
 
 PING_EVERY_S = 3.0
 IDLE_WAIT_S = 0.2
+START_S = 15.0  # for a local daemon to start, and then again; less than `stop` waits
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 4.0, 5.0)
 
 
@@ -169,7 +170,7 @@ class Link(QThread):
         if self._connection is not None:
             connection = read_connection_file(self._connection)
         else:
-            connection = ensure_local_daemon(self._home)
+            connection = ensure_local_daemon(self._home, START_S)
         self._check_stopping()
         client = Client.connect(connection)
         self._set_state(LinkState(Phase.CONNECTED, connection.host, self._is_local(connection)))

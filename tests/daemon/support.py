@@ -108,7 +108,7 @@ class DaemonUnderTest:
         return self.process.pid
 
     def client(self) -> Client:
-        client = Client.connect(read_connection_file(connection_path(self.home)))
+        client = Client.connect(read_connection_file(connection_path(self.home)), timeout_s=LIMIT_S)
         self.clients.append(client)
         return client
 

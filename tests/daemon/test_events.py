@@ -76,8 +76,10 @@ def test_replay_from_a_number(serve, job_for):
 def test_a_paused_client_loses_telemetry_only_and_can_fetch_it(serve, job_for):
     daemon = serve()
     client, other = daemon.client(), daemon.client()
+    before = client.submit(job_for(client, behaviours.PATIENT))
     info = client.submit(job_for(client, behaviours.FLOOD))
-    client.subscribe(info.id)
+    client.subscribe(info.id)  # it hears all from the beginning, for the job waits for its turn
+    client.cancel(before.id, force=True)
     wait_for(lambda: batches(client.poll(0.1)), what="the first batch")
     ended = wait_until_ended(other, info.id)  # meanwhile `client` takes nothing
     records, skipped = [], 0

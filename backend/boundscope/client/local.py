@@ -23,7 +23,7 @@ _started: list[subprocess.Popen[bytes]] = []  # they outlive us on purpose; thos
 
 
 def ensure_local_daemon(
-    home: Path | None = None, timeout_s: float = 15, *, spare: bool = True
+    home: Path | None = None, timeout_s: float = 60.0, *, spare: bool = True
 ) -> ConnectionFile:
     """The connection file of the daemon that serves `home`, which is started where none runs; `spare`: with a process
     that stands by for the next job, where $BOUNDSCOPE_NO_SPARE does not forbid it.

@@ -22,7 +22,7 @@ import pytest
 from boundscope.errors import CheckpointError
 from boundscope.protocol import Arithmetic, EpsilonBall, FileRef, Method, PropertyFile, VerifyJob
 from boundscope.search import checkpoint as checkpoint_module
-from boundscope.search import pool as pool_module
+from boundscope.search import pool_disk
 from boundscope.search.checkpoint import Checkpoint, ClauseState, SearchState, fingerprint
 from boundscope.search.pool import Column, DomainPool
 
@@ -135,7 +135,7 @@ def test_where_files_cannot_be_shared_they_are_copied_whole(tmp_path, monkeypatc
     state = a_state(tmp_path / "spill", limit_bytes=3000)
     with Checkpoint(tmp_path / "c", JOB) as mine:
         with monkeypatch.context() as patch:
-            patch.setattr(pool_module.shutil, "copyfile", killed)
+            patch.setattr(pool_disk.shutil, "copyfile", killed)
             with pytest.raises(KeyboardInterrupt):
                 mine.save(state)
         mine.save(state)

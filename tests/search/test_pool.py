@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from boundscope.errors import BoundError, BoundscopeError, OutOfMemoryError
-from boundscope.search import pool as pool_module
-from boundscope.search import pool_order
+from boundscope.search import pool_order, pool_store
 from boundscope.search.pool import Column, DomainPool
 
 COLUMNS = {
@@ -75,8 +74,8 @@ class PoolAgainstList(RuleBasedStateMachine):
         super().__init__()
         self.patch = pytest.MonkeyPatch()
         # Small runs, read back a few rows at a time; a sorted head of a few.
-        self.patch.setattr(pool_module, "FETCH_BYTES", 200)
-        self.patch.setattr(pool_module, "SEGMENT_BYTES", 1000)
+        self.patch.setattr(pool_store, "FETCH_BYTES", 200)
+        self.patch.setattr(pool_store, "SEGMENT_BYTES", 1000)
         self.patch.setattr(pool_order, "LEAST_HEAD", 2)
         self.folder = Path(tempfile.mkdtemp())
         self.pool = DomainPool(

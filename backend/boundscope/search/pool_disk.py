@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import numpy as np
@@ -274,3 +274,30 @@ def _sweep(parent: Path) -> None:
             pass  # its process lives
         finally:
             os.close(descriptor)
+
+
+def link(source: Path, target: Path) -> None:
+    """One file under a second name; a copy where the file system cannot."""
+    if target.exists():
+        return
+    try:
+        os.link(source, target)
+    except OSError:
+        # Under another name first: what has its name is whole.
+        part = target.with_name(f".{target.name}.part")
+        shutil.copyfile(source, part)
+        with part.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(part, target)
+
+
+def exactly(file: IO[bytes], count: int) -> bytes:
+    """So many bytes of a file.
+
+    Raises:
+        ValueError: it ends before.
+    """
+    data = file.read(count)
+    if len(data) != count:
+        raise ValueError("it ends too early")
+    return data

@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.errors import BoundscopeError, OutOfMemoryError
-from boundscope.search.pool import Column, DomainPool, write_pool
+from boundscope.search.pool import Column, DomainPool
 from boundscope.search.pool_disk import NUMBER, URGENCY, Rows
 from boundscope.search.pool_order import Floats, Numbers
+from boundscope.search.pool_saving import write_pool
 from boundscope.search.rounds import agreed
 from boundscope.sharding.ranks import RankGroup
 
@@ -309,7 +310,7 @@ class SpreadPool:
                     yield self._received(rank, size)
 
         sizes = [size for each in self._sizes for size in each]
-        write_pool(file, self._rows, sizes, self._keys.next_number, blocks())
+        write_pool(file, self._rows.columns, sizes, self._keys.next_number, blocks())
         return frozenset()
 
     def _stored(self) -> dict[str, Column]:

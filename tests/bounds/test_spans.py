@@ -21,11 +21,13 @@ from boundscope.bounds.spans import Ranges, Spans
 from boundscope.network import load_network
 from boundscope.properties.types import Clause, LinearConstraint
 from boundscope.protocol import Arithmetic, Method
+from support.attention import KINDS, joint
 from support.enclosure import box_around, engine_of, points_of, values_at
 from support.models import save
 from support.smooth import ACTIVATIONS, smooth
 
 ROWS = 5
+NAMES = [*sorted(ACTIVATIONS), *KINDS]
 
 
 def clause_of(row: list[float], bound: float = 0.0) -> Clause:
@@ -37,9 +39,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("spans")
 
 
+def _smooth(path: Path, activation: str, outputs: int, seed: int) -> Path:
+    return smooth(path, activation, [3, 8, 6, outputs], seed)
+
+
 def begun(folder: Path, activation: str, seed: int, arithmetic: Arithmetic = Arithmetic.REAL) -> BetaSearch:
     """A search over a box, of random sums of the outputs as clauses."""
-    network = load_network(smooth(folder / "n.onnx", activation, [3, 8, 6, 2], seed))
+    made = joint if activation in KINDS else _smooth
+    network = load_network(made(folder / "n.onnx", activation, outputs=2, seed=seed))
     context = engine_of(network, arithmetic).context(box_around(0.2 * np.ones(3), 0.7), Method.CROWN)
     neurons, spans = Neurons.of(context), Spans.of(context)
     random = np.random.default_rng(seed)
@@ -82,8 +89,8 @@ def block_around(search: BetaSearch, points: list[np.ndarray], seed: int) -> Row
     )
 
 
-@settings(deadline=None, max_examples=60)
-@given(seed=st.integers(0, 10_000), name=st.sampled_from(sorted(ACTIVATIONS)), float32=st.booleans())
+@settings(deadline=None, max_examples=90)
+@given(seed=st.integers(0, 10_000), name=st.sampled_from(NAMES), float32=st.booleans())
 def test_a_bound_on_a_domain_is_below_the_function_there(
     folder: Path, seed: int, name: str, float32: bool
 ) -> None:
@@ -107,7 +114,7 @@ def test_a_bound_on_a_domain_is_below_the_function_there(
                 assert float(proven.lower[row]) <= value + 1e-9 * (1.0 + abs(value))
 
 
-@pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+@pytest.mark.parametrize("name", NAMES)
 def test_halves_together_hold_all_there_is(folder: Path, name: str) -> None:
     """Split at the middle of its widest range, one half of a row or the other is below every value."""
     search = begun(folder, name, 3)

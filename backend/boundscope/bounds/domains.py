@@ -22,7 +22,6 @@ from boundscope.bounds.operators.relaxation import (
     BroadcastLines,
     Constants,
     Lines,
-    Planes,
     Relaxation,
     per_row,
 )
@@ -54,7 +53,7 @@ class Domains:
         self, context: BoxContext, intervals: dict[str, Interval], *, narrowed: bool = False
     ) -> None:
         """`narrowed`: parts differ from the root at a few elements only; what other elements have is taken over, and
-        nodes whose rule is not `by_element` keep the root's relaxation."""
+        nodes whose rule is not `tall` keep the root's relaxation."""
         self.context, self._narrowed = context, narrowed
         self.count = len(next(iter(intervals.values())).lower)
         self.intervals = dict(intervals)
@@ -107,7 +106,7 @@ class Domains:
         return self._facts[node.name]
 
     def facts_with(self, node: Node, theta: Tensor, *, proven: bool) -> PartFacts | None:
-        """The same with free parameters of each part's own, [D, *P], of a `by_element` rule; without what a pass that
+        """The same with free parameters of each part's own, [D, *P], of a `tall` rule; without what a pass that
         is not to prove anything needs."""
         if not self._knows(node):
             return None
@@ -117,7 +116,7 @@ class Domains:
         return self._about(node, relaxation, magnitude, terms)
 
     def theta(self, node: Node) -> Tensor | None:
-        """The rule's own choice of free parameters on each part, [D, *P], of a `by_element` rule; None where the
+        """The rule's own choice of free parameters on each part, [D, *P], of a `tall` rule; None where the
         root's serves."""
         if not self._knows(node):
             return None
@@ -128,7 +127,7 @@ class Domains:
         return theta.movedim(1, 0) if theta.dim() > len(tall.output_shapes[0]) else theta
 
     def _knows(self, node: Node) -> bool:
-        if self._narrowed and not self.context.rule(node).by_element:
+        if self._narrowed and not self.context.rule(node).tall:
             return False
         return any(name in self.intervals for name in node.inputs)
 
@@ -150,7 +149,7 @@ class Domains:
     def _relaxed(self, node: Node) -> PartFacts | None:
         rule = self.context.rule(node)
         relaxation, magnitude, terms = (
-            self._together(node, rule) if rule.by_element else self._one_by_one(node, rule)
+            self._together(node, rule) if rule.tall else self._one_by_one(node, rule)
         )
         return None if relaxation is None else self._about(node, relaxation, magnitude, terms)
 
@@ -160,6 +159,8 @@ class Domains:
         local = relaxation.about(references, context.references[node.outputs[0]])
         if magnitude is not None:
             magnitude = magnitude.reshape(self.count, -1)
+            if local is None:  # rows leave the output's reference point, too
+                magnitude = magnitude + context.references[node.outputs[0]].abs().flatten()
             lines = local.lines if isinstance(local, BroadcastLines) else local
             if isinstance(lines, Lines):  # maybe steeper than any on the hull of the part and the reference
                 magnitude = magnitude + per_row(self._local_magnitude(lines, node.inputs[lines.position]))
@@ -171,11 +172,14 @@ class Domains:
             for name, interval in zip(view.node.inputs, view.inputs, strict=True)
         )
         shapes = view.output_shapes
-        root = None
+        root, boxes = None, None
         if stacked:
+            boxes = self.count
             shapes = tuple((self.count, *shape) for shape in shapes)
             root = dataclasses.replace(view, kept=None) if self._narrowed else None
-        return dataclasses.replace(view, inputs=inputs, output_shapes=shapes, kept=None, root=root)
+        return dataclasses.replace(
+            view, inputs=inputs, output_shapes=shapes, kept=None, root=root, boxes=boxes
+        )
 
     def _local_magnitude(self, local: Lines, name: str) -> Tensor:
         """Σ|terms| of lines about the reference point, and of their derivation, per unit of coefficient, [D, *S]."""
@@ -205,7 +209,7 @@ class Domains:
     def _together(
         self, node: Node, rule: Rule[Any], theta: Tensor | None = None, *, proven: bool = True
     ) -> tuple[Relaxation, Tensor | None, int]:
-        """All parts as one tall node, for rules that look at each element by itself."""
+        """All parts as one tall node, for rules that take many boxes at once."""
         context = self.context
         rank = len(context.network.tensors[node.outputs[0]].shape)
         ends = self._ends(node)
@@ -223,7 +227,7 @@ class Domains:
             shapes = tuple(
                 () if interval is None else tuple(interval.lower.shape) for interval in view.inputs
             )
-        return _with_shapes(relaxation, shapes), magnitude, terms
+        return relaxation.with_shapes(shapes), magnitude, terms
 
     def _hull_ranked(self, name: str, ends: Interval, rank: int) -> Interval:
         reference = self.context.references.get(name)
@@ -259,15 +263,6 @@ def _ranked(interval: Interval, rank: int) -> Interval:
         return interval
     tall = (shape[0], *(1,) * missing, *shape[1:])
     return Interval(interval.lower.reshape(tall), interval.upper.reshape(tall))
-
-
-def _with_shapes(relaxation: Relaxation, shapes: tuple[tuple[int, ...], ...]) -> Relaxation:
-    """A tall node's relaxation, whose coefficients belong to inputs of the node's own shapes."""
-    if isinstance(relaxation, Planes):
-        return dataclasses.replace(relaxation, shapes=(shapes[0], shapes[1]))
-    if isinstance(relaxation, BroadcastLines):
-        return dataclasses.replace(relaxation, shape=shapes[relaxation.lines.position])
-    return relaxation
 
 
 def _charge_of(

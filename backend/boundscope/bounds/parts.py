@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,11 +13,9 @@ from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.domains import Domains
 from boundscope.bounds.interval import Interval
-from boundscope.bounds.operators.base import Rule
 from boundscope.bounds.operators.relaxation import Lines, per_row
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
-from boundscope.network.graph import Node
 
 LEAST_WIDTH = 2.0**-1000  # of an element, so that shares of none are zero
 ROWS = 2048  # carried together, so that a row block of a small network stays in the cache
@@ -112,15 +109,8 @@ def wanted_elements(context: BoxContext, name: str, interval: Interval) -> Tenso
         if rule.relaxed:
             for position, read in enumerate(node.inputs):
                 if read == name:
-                    wanted |= _wanted_by(node, rule, position, interval)
+                    wanted |= rule.wanted_each(node.op, position, interval)
     return wanted
-
-
-def _wanted_by(node: Node, rule: Rule[Any], position: int, interval: Interval) -> Tensor:
-    if rule.by_element:
-        return rule.wanted(node.op, position, interval)
-    ends = zip(interval.lower, interval.upper, strict=True)
-    return torch.stack([rule.wanted(node.op, position, Interval(low, high)) for low, high in ends])
 
 
 def element_bounds(

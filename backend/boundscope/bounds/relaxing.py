@@ -106,7 +106,7 @@ class Relaxing:
         relaxation, local = facts.relaxation, facts.local
         if theta is not None:
             with context.view(node) as view:
-                quick = self._quick and context.rule(node).by_element
+                quick = self._quick and context.rule(node).tall
                 relaxation = context.rule(node).relax(view, theta if quick else theta.to(torch.float64))
             if quick and isinstance(relaxation, Lines):
                 return self._searched_lines(node, relaxation, rows, total)

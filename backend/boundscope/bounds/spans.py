@@ -50,7 +50,7 @@ class Spans:
 
     @classmethod
     def of(cls, context: BoxContext) -> Spans:
-        """Those that nodes read whose rule looks at each element by itself, but for rectifiers; none where layers are
+        """Those that nodes read whose rule takes many boxes at once, but for rectifiers; none where layers are
         split over ranks, or where such a node's constants come from all ranks together."""
         network = context.network
         computed = {name for node in network.nodes for name in node.outputs}
@@ -230,6 +230,8 @@ class RangedRows:
         for node, shape in zip(self._spans.nodes, self._spans.shapes, strict=True):
             part = slice(place, place + math.prod(shape))
             place = part.stop
+            if not bool(torch.isnan(filled[:, part]).any()):
+                continue
             own = self.domains.theta(node)
             if own is not None:
                 chosen = filled[:, part]
@@ -260,6 +262,9 @@ def _readers(
     columns, parameters = [], []
     place = 0
     for node, shape in zip(nodes, shapes, strict=True):
+        if not context.rule(node).by_element:  # parameters that many elements share stay as they were chosen
+            place += math.prod(shape)
+            continue
         output = context.network.tensors[node.outputs[0]].shape
         own = torch.arange(place, place + math.prod(shape), device=context.device)
         place += math.prod(shape)
@@ -288,8 +293,8 @@ def _earlier(index: dict[str, Tensor], one: str, other: str) -> bool:
 
 
 def splittable(rule: Rule[Any]) -> bool:
-    """Whether the ranges of what a node with this rule reads can be narrowed element by element."""
-    return rule.relaxed and rule.by_element and not rule.slope_free
+    """Whether the ranges of what a node with this rule reads can be narrowed."""
+    return rule.relaxed and rule.tall and not rule.slope_free
 
 
 def splits_at_points(node: Node, network: Network) -> bool:

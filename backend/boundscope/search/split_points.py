@@ -19,11 +19,13 @@ from torch import Tensor
 from boundscope.bounds.beta import BetaSearch, Points, Proven, RowBlock
 from boundscope.bounds.interval import Interval
 from boundscope.bounds.operators.base import NodeView, Rule
-from boundscope.bounds.operators.relaxation import Relaxation, sum_to
+from boundscope.bounds.operators.relaxation import Parts, Relaxation, sum_to
 from boundscope.bounds.spans import RangedRows, Spans, splittable, wide
 from boundscope.network.graph import Node
 
 SHARES = (0.1, 0.3, 0.5, 0.7, 0.9)  # of a range, where what is lost is looked at
+SCATTERED = 6  # points all over the ranges of a node whose outputs read many elements
+GOLDEN = 0.5 * (5.0**0.5 - 1.0)
 SPLITS = (0.25, 0.375, 0.625, 0.75)  # of a range, where it may be split beside the middle
 MARGIN = 1.0 / 16  # of a range, that each side of a split has at least
 
@@ -38,8 +40,37 @@ class _Reader:
     coefficients: Tensor  # [R, *S_out]
     constants: tuple[Tensor | None, ...]
 
-    def lost(self, points: dict[str, Tensor]) -> Tensor | None:
-        """What rows lose where the tensors that are read have values [R, *S], [R, *S_out] at least 0."""
+    def losses(self, points: dict[str, Tensor]) -> dict[str, Tensor] | None:
+        """What rows lose where the tensors that are read have values [R, *S], at least 0, laid to their elements."""
+        inputs = tuple(points.get(n, c) for n, c in zip(self.node.inputs, self.constants, strict=True))
+        found = self._by_input(self.relaxation.losses(self.coefficients, inputs))
+        if found is None:
+            lost = self._lost(points)
+            found = None if lost is None else {name: sum_to(lost, at.shape) for name, at in points.items()}
+        return found
+
+    def mean_losses(self, ends: dict[str, Interval]) -> dict[str, Tensor] | None:
+        """The same on average over ranges [R, *S]."""
+        found = self._by_input(self.relaxation.losses(self.coefficients, None))
+        if found is not None:
+            return found
+        samples = _samples(ends) if self.rule.by_element else _scattered(ends)
+        lost = [one for where in samples if (one := self.losses(where)) is not None]
+        if not lost:
+            return None
+        return {name: torch.stack([one[name] for one in lost]).mean(0) for name in ends}
+
+    def _by_input(self, parts: Parts | None) -> dict[str, Tensor] | None:
+        if parts is None:
+            return None
+        found: dict[str, Tensor] = {}
+        for name, part in zip(self.node.inputs, parts, strict=True):
+            if part is not None:
+                found[name] = found[name] + part if name in found else part
+        return found
+
+    def _lost(self, points: dict[str, Tensor]) -> Tensor | None:
+        """What rows lose at each output, [R, *S_out] at least 0."""
         rank = self.coefficients.dim()
         inputs = tuple(
             _ranked(points[name], rank) if name in points else constant
@@ -111,18 +142,16 @@ def span_scores(search: BetaSearch, block: RowBlock, proven: Proven, points: Poi
     for reader in _readers(search, ranged, proven):
         names = [name for name in dict.fromkeys(reader.node.inputs) if name in search.context.intervals]
         ends = {name: _ends(search, ranged, name, count) for name in names}
-        lost = reader.lost({name: at_point.get(name, _middle(ends[name])) for name in names})
-        if lost is None:
+        lost = reader.losses({name: at_point.get(name, _middle(ends[name])) for name in names})
+        typical = reader.mean_losses(ends)
+        if lost is None or typical is None:
             continue
-        means = [reader.lost(where) for where in _samples(ends)]
-        mean = torch.stack([one for one in means if one is not None]).mean(0) * 2.0
         for name in names:
-            shape = search.context.intervals[name].lower.shape
-            wanted = reader.rule.wanted(reader.node.op, reader.node.inputs.index(name), ends[name]).double()
+            wanted = reader.rule.wanted_each(reader.node.op, reader.node.inputs.index(name), ends[name])
             for kind, found in (
-                ("point", sum_to(lost, (count, *shape))),
-                ("mean", sum_to(mean, (count, *shape))),
-                ("wanted", wanted),
+                ("point", lost[name]),
+                ("mean", 2.0 * typical[name]),
+                ("wanted", wanted.double()),
             ):
                 flat = found.reshape(count, -1)
                 here[kind][name] = here[kind][name] + flat if name in here[kind] else flat
@@ -153,6 +182,17 @@ def _samples(ends: dict[str, Interval]) -> Iterator[dict[str, Tensor]]:
                 name: ends[name].lower + one * (ends[name].upper - ends[name].lower)
                 for name, one in zip(names, shares, strict=True)
             }
+
+
+def _scattered(ends: dict[str, Interval]) -> Iterator[dict[str, Tensor]]:
+    """Points where neighbouring elements are at different shares of their ranges."""
+    for turn in range(SCATTERED):
+        found = {}
+        for name, one in ends.items():
+            place = torch.arange(one.lower[0].numel(), device=one.lower.device, dtype=one.lower.dtype)
+            share = ((place + 1) * GOLDEN + (turn + 0.5) / SCATTERED).remainder(1.0)
+            found[name] = one.lower + share.reshape(one.lower.shape[1:]) * (one.upper - one.lower)
+        yield found
 
 
 def _at_points(search: BetaSearch, ranged: RangedRows, points: Points, count: int) -> dict[str, Tensor]:
@@ -244,7 +284,7 @@ def _areas(
     context = search.context
     rule = context.rule(node)
     tensors = context.network.tensors
-    if not splittable(rule) or tensors[name].shape != tensors[node.outputs[0]].shape:
+    if not splittable(rule) or not rule.by_element or tensors[name].shape != tensors[node.outputs[0]].shape:
         return None
     starts, stops = (
         torch.stack([lower[:, None].expand_as(trials), trials]),

@@ -40,6 +40,8 @@ class NodeView(Generic[Op]):
     kept: dict[Any, Any] | None = None
     # Of a view of many boxes at once that differ from one box at a few elements only: the node over that box.
     root: NodeView[Op] | None = None
+    # Of a view of many boxes at once: how many. Intervals are [D, *S] with as many axes as the output (D, *S), or more.
+    boxes: int | None = None
 
     def at(self, points: tuple[Tensor | None, ...]) -> NodeView[Op]:
         """The node with points in place of its inputs' intervals."""
@@ -86,8 +88,9 @@ class Rule(Generic[Op]):
             `ibp` takes them backward.
         elementwise: an output element depends on the same element of the one input only, and `relax`, `theta` and
             `theta_matters` work on any selection of elements.
-        by_element: each output element is relaxed by itself, so that `relax` and `relax_magnitude` also take a view of
-            many boxes at once, intervals [D, *S] and output shapes (D, *S).
+        by_element: each output element is relaxed by itself, and the rule is `tall`.
+        tall: `theta`, `relax` and `relax_magnitude` also take many boxes at once, intervals [D, *S] and output shapes
+            (D, *S); what they give has the axis of boxes first, θ after its own axis where it has one.
         covers_parts: `relax_magnitude` covers the relaxations of every part of the intervals, too.
         slope_free: also elementwise, and θ is the slope of the lower line, through the origin, where it matters; the
             upper line is fixed.
@@ -107,6 +110,7 @@ class Rule(Generic[Op]):
     elementwise: bool = False
     slope_free: bool = False
     by_element: bool = False
+    tall: bool = False
     covers_parts: bool = False
     final: bool = False
     limits: tuple[float, float] | None = None
@@ -208,6 +212,13 @@ class Rule(Generic[Op]):
     def wanted(self, op: Op, position: int, interval: Interval) -> Tensor:
         """Boolean *S: elements of input `position` whose tighter bounds would tighten the relaxation."""
         return interval.lower < interval.upper
+
+    def wanted_each(self, op: Op, position: int, interval: Interval) -> Tensor:
+        """The same of many boxes, [D, *S]."""
+        if self.by_element:
+            return self.wanted(op, position, interval)
+        ends = zip(interval.lower, interval.upper, strict=True)
+        return torch.stack([self.wanted(op, position, Interval(low, high)) for low, high in ends])
 
     def backward(self, view: NodeView[Op], rows: tuple[Tensor | None, ...]) -> Parts:
         """Carry linear functions of the outputs back to the inputs (only where not `relaxed`).

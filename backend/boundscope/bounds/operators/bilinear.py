@@ -91,6 +91,7 @@ class ProductRule(Rule[Mul]):
 
     relaxed = True
     by_element = True
+    tall = True
 
     def _square(self, view: NodeView[Mul]) -> bool:
         return view.node.inputs[0] == view.node.inputs[1]
@@ -295,16 +296,30 @@ class MatMulPlanes(Relaxation):
     ([R, *B, m, k, 1]: matrix products again).
     """
 
-    x: Interval  # [*Bx, m, k]
-    y: Interval  # [*By, k, n]
+    x: Interval  # [*Bx, m, k], or [R, *Bx, m, k] of each row's own
+    y: Interval  # [*By, k, n], or [R, *By, k, n]
     shapes: tuple[tuple[int, ...], tuple[int, ...]]  # of the operands in the file, which may be vectors
     below: Tensor | None = None  # ½ − θ of the lower planes
     above: Tensor | None = None  # θ − ½ of the upper planes
+    own: bool = False  # whether x and y are of each row's own, with as many axes as rows
+
+    def _tall(self, rows: Tensor) -> Tensor:
+        """Rows [R, *S_out] as [R, *B, m, n]."""
+        x, y = self.x.lower, self.y.lower
+        batch = batch_of(x, y)[1:] if self.own else batch_of(x, y)
+        return rows.reshape(len(rows), *batch, x.shape[-2], y.shape[-1])
+
+    def _at_operands(self, to_x: Tensor, to_y: Tensor) -> tuple[Tensor, Tensor]:
+        """What belongs to each element of the operands, out of [R, *B, m, k] and [R, *B, k, n]."""
+        count, first = len(to_x), 1 if self.own else 0
+        return (
+            sum_to(to_x, (count, *self.x.lower.shape[first:])).reshape(count, *self.shapes[0]),
+            sum_to(to_y, (count, *self.y.lower.shape[first:])).reshape(count, *self.shapes[1]),
+        )
 
     def through(self, rows: Tensor) -> Backward:
         x, y = self.x, self.y
-        batch = batch_of(x.lower, y.lower)
-        rows = rows.reshape(rows.shape[0], *batch, x.lower.shape[-2], y.lower.shape[-1])
+        rows = self._tall(rows)
         negative = rows.clamp(max=0)
         positive = rows - negative
         to_x = rows @ ((y.lower + y.upper) / 2).transpose(-1, -2)
@@ -318,12 +333,33 @@ class MatMulPlanes(Relaxation):
                 more_x, more_y, ends = self._deviation(part, deviation, first, second)
                 to_x, to_y = to_x + more_x, to_y + flip * more_y
                 constant = constant - ends
-        count = rows.shape[0]
-        carried = (
-            sum_to(to_x, (count, *x.lower.shape)).reshape(count, *self.shapes[0]),
-            sum_to(to_y, (count, *y.lower.shape)).reshape(count, *self.shapes[1]),
+        return self._at_operands(to_x, to_y), constant
+
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> MatMulPlanes:
+        return dataclasses.replace(self, shapes=(shapes[0], shapes[1]))
+
+    def losses(self, rows: Tensor, inputs: tuple[Tensor | None, ...] | None) -> tuple[Tensor, Tensor]:
+        x, y = self.x, self.y
+        rows = self._tall(rows)
+        if inputs is None:  # a plane loses a quarter of both widths on average, whatever θ is
+            size = rows.abs() / 4
+            to_x = _width(x) * (size @ _width(y).transpose(-1, -2))
+            return self._at_operands(to_x, _width(y) * (_width(x).transpose(-1, -2) @ size))
+        left, right = (
+            _raised(value, shape, axis, rows.dim())
+            for value, shape, axis in zip(inputs, self.shapes, (-2, -1), strict=True)
         )
-        return carried, constant
+        x_low, x_high, y_low, y_high = left - x.lower, x.upper - left, right - y.lower, y.upper - right
+        negative = rows.clamp(max=0)
+        # Of x·y, (x − l)·(y − m) is lost to the first plane below and (u − x)·(v − y) to the second; above, y's ends
+        # change places.
+        below = 0.5 if self.below is None else 0.5 - self.below
+        above = 0.5 if self.above is None else 0.5 + self.above
+        parts = (
+            _lost(rows - negative, below, x_low, x_high, y_low, y_high),
+            _lost(-negative, above, x_low, x_high, y_high, y_low),
+        )
+        return self._at_operands(parts[0][0] + parts[1][0], parts[0][1] + parts[1][1])
 
     def _deviation(
         self, rows: Tensor, deviation: Tensor, y_lower: Tensor, y_upper: Tensor
@@ -354,6 +390,28 @@ class MatMulPlanes(Relaxation):
         )
 
 
+def _raised(value: Tensor | None, shape: tuple[int, ...], axis: int, axes: int) -> Tensor:
+    """An operand [R, *S] as matrices with so many axes."""
+    assert value is not None
+    value = value.unsqueeze(axis) if len(shape) == 1 else value
+    return value.reshape(len(value), *(1,) * (axes - value.dim()), *value.shape[1:])
+
+
+def _lost(
+    rows: Tensor, share: Tensor | float, x_one: Tensor, x_two: Tensor, y_one: Tensor, y_two: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Σⱼ and Σᵢ of a_ij·(θ·x¹_ik·y¹_kj + (1 − θ)·x²_ik·y²_kj) for rows a [R, *B, m, n] at least 0, θ of each product or
+    of each element of x."""
+    if isinstance(share, Tensor) and share.shape[-1] != 1:
+        each = share * (x_one.unsqueeze(-1) * y_one.unsqueeze(-3))
+        each = rows.unsqueeze(-2) * (each + (1 - share) * (x_two.unsqueeze(-1) * y_two.unsqueeze(-3)))
+        return each.sum(-1), each.sum(-3)
+    share = share.squeeze(-1) if isinstance(share, Tensor) else share
+    one, two = share * x_one, (1 - share) * x_two
+    to_x = one * (rows @ y_one.transpose(-1, -2)) + two * (rows @ y_two.transpose(-1, -2))
+    return to_x, y_one * (one.transpose(-1, -2) @ rows) + y_two * (two.transpose(-1, -2) @ rows)
+
+
 def _one(like: Tensor) -> Tensor:
     return torch.ones((), dtype=like.dtype, device=like.device)
 
@@ -366,14 +424,21 @@ class MatMulProductRule(Rule[MatMul]):
 
     relaxed = True
     mixing = True
+    tall = True
 
     def _matrices(self, view: NodeView[MatMul]) -> tuple[Interval, Interval]:
         """The operands as stacks of matrices; a vector is a row on the left, a column on the right."""
         x, y = view.interval(0), view.interval(1)
-        if x.lower.dim() == 1:
-            x = Interval(x.lower.unsqueeze(0), x.upper.unsqueeze(0))
-        if y.lower.dim() == 1:
-            y = Interval(y.lower.unsqueeze(1), y.upper.unsqueeze(1))
+        of_x, of_y = x.lower.dim(), y.lower.dim()
+        if view.boxes is None:
+            x_is_vector, y_is_vector = of_x == 1, of_y == 1
+        else:  # as many axes as the output has, but for the one that is beside a vector
+            axes = len(view.output_shapes[0])
+            x_is_vector, y_is_vector = axes == 1 or of_y > axes, axes == 1 or of_x > axes
+        if x_is_vector:
+            x = Interval(x.lower.unsqueeze(-2), x.upper.unsqueeze(-2))
+        if y_is_vector:
+            y = Interval(y.lower.unsqueeze(-1), y.upper.unsqueeze(-1))
         return x, y
 
     def interval(self, view: NodeView[MatMul]) -> tuple[Interval, ...]:
@@ -397,7 +462,8 @@ class MatMulProductRule(Rule[MatMul]):
         return view.interval(0).lower.shape[-1]
 
     def magnitude(self, view: NodeView[MatMul]) -> tuple[Tensor, ...]:
-        return (torch.matmul(view.interval(0).magnitude, view.interval(1).magnitude),)
+        x, y = self._matrices(view)
+        return (torch.matmul(x.magnitude, y.magnitude).reshape(view.output_shapes[0]),)
 
     def backward_terms(self, view: NodeView[MatMul]) -> int:
         depth = self.terms(view)
@@ -408,13 +474,13 @@ class MatMulProductRule(Rule[MatMul]):
         shapes = (tuple(view.interval(0).lower.shape), tuple(view.interval(1).lower.shape))
         theta = self.theta(view) if theta is None else theta
         below, above = parts_of(theta, len(self._parameters(view)) - 1)
-        return MatMulPlanes(x, y, shapes, 0.5 - below, above - 0.5)
+        return MatMulPlanes(x, y, shapes, 0.5 - below, above - 0.5, own=view.boxes is not None)
 
     def _parameters(self, view: NodeView[MatMul]) -> tuple[int, ...]:
         x, y = self._matrices(view)
         batch = batch_of(x.lower, y.lower)
         products = (*batch, *x.lower.shape[-2:], y.lower.shape[-1])
-        each = math.prod(products) <= FULL_PARAMETERS
+        each = math.prod(products) <= FULL_PARAMETERS * (view.boxes or 1)
         return (2, *products) if each else (2, *products[:-1], 1)
 
     def theta(self, view: NodeView[MatMul]) -> Tensor:

@@ -28,8 +28,13 @@ class Candidates:
         """To how many output elements one input element can be a candidate."""
         raise NotImplementedError
 
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Candidates:
+        """The same of inputs of these shapes; constant ones stay out."""
+        return self
+
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
-        """The candidates of these values of the node's inputs, `fill` where there is none: [K, *S_out]."""
+        """The candidates of these values of the node's inputs, `fill` where there is none: [K, *S_out]; of values
+        [D, *S_in] for each of many boxes, [K, D, *S_out]."""
         raise NotImplementedError
 
     def carry(
@@ -74,8 +79,13 @@ class Operands(Candidates):
         size = math.prod(self.output_shape)
         return max(size // max(math.prod(shape), 1) for shape in self.shapes if shape is not None)
 
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Operands:
+        pairs = zip(self.shapes, shapes, strict=True)
+        return Operands(self.output_shape, tuple(None if own is None else shape for own, shape in pairs))
+
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
-        return torch.stack([x.expand(self.output_shape) for x in operands])
+        first = next((x.shape[:1] for x in operands if x.dim() > len(self.output_shape)), torch.Size())
+        return torch.stack([x.expand(*first, *self.output_shape) for x in operands])
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
@@ -111,8 +121,14 @@ class Reduced(Candidates):
         return 1
 
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
-        moved = operands[0].permute(*self.axes, *self._kept)
-        return moved.reshape(-1, *self._output_shape)
+        (x,) = operands
+        before = x.dim() - len(self.shape)  # an axis of boxes
+        order = (
+            *(before + axis for axis in self.axes),
+            *range(before),
+            *(before + one for one in self._kept),
+        )
+        return x.permute(*order).reshape(-1, *x.shape[:before], *self._output_shape)
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor

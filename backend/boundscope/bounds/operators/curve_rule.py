@@ -21,6 +21,7 @@ class CurveRule(Rule[Op], Generic[Op]):
 
     relaxed = True
     by_element = True
+    tall = True
 
     def curve(self, view: NodeView[Op]) -> Curve:
         raise NotImplementedError

@@ -13,6 +13,7 @@ The minimum is the negated maximum of the negated candidates.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -42,6 +43,29 @@ class CandidatePlanes(Relaxation):
     lower_intercept: Tensor | None
     upper: Tensor
     upper_intercept: Tensor | None
+    sign: float = 1.0  # −1 of a minimum
+
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> CandidatePlanes:
+        return dataclasses.replace(self, candidates=self.candidates.with_shapes(shapes))
+
+    def losses(
+        self, rows: Tensor, inputs: tuple[Tensor | None, ...] | None
+    ) -> tuple[Tensor | None, ...] | None:
+        """Laid to the candidates that have a slope, in proportion to it."""
+        if inputs is None:
+            return None
+        values = [one for one in inputs if one is not None]
+        stacked = self.candidates.ends(values, values).lower.movedim(0, 1)
+        value = stacked.amax(1) if self.sign > 0 else stacked.amin(1)
+        below, above = (self.lower * stacked).sum(1), (self.upper * stacked).sum(1)
+        below = below if self.lower_intercept is None else below + self.lower_intercept
+        above = above if self.upper_intercept is None else above + self.upper_intercept
+        negative = rows.clamp(max=0)
+        lost = (rows - negative) * (value - below).clamp(min=0) - negative * (above - value).clamp(min=0)
+        slopes = self.lower + self.upper
+        axis = slopes.dim() - rows.dim()
+        share = slopes / slopes.sum(axis, keepdim=True).clamp(min=1e-30)
+        return self.candidates.carry(lost, share, torch.zeros_like(lost), share)
 
     def through(self, rows: Tensor) -> Backward:
         negative = rows.clamp(max=0)
@@ -62,6 +86,7 @@ class CandidatePlanes(Relaxation):
             None if below is None else below.to(dtype),
             self.upper.to(dtype),
             None if above is None else above.to(dtype),
+            self.sign,
         )
 
 
@@ -129,6 +154,7 @@ class _ExtremumRule(Rule[Operator]):
     exact = True
     mixing = True
     relaxed = True
+    tall = True
     sign = 1.0
 
     def candidates(self, view: NodeView[Operator]) -> Candidates:
@@ -185,10 +211,13 @@ class _ExtremumRule(Rule[Operator]):
             if fixed
             else None
         )
+        if view.boxes is not None:
+            weights, slopes = weights.movedim(0, 1), slopes.movedim(0, 1)
         candidates = self.candidates(view)
         if self.sign > 0:
             return CandidatePlanes(candidates, weights, part, slopes, intercept)
-        return CandidatePlanes(candidates, slopes, -intercept, weights, None if part is None else -part)
+        part = None if part is None else -part
+        return CandidatePlanes(candidates, slopes, -intercept, weights, part, self.sign)
 
     def backward_terms(self, view: NodeView[Operator]) -> int:
         return self.candidates(view).overlap
@@ -209,7 +238,8 @@ class _WindowRule(_ExtremumRule):
         raise NotImplementedError
 
     def candidates(self, view: NodeView[Operator]) -> Candidates:
-        return self._layout(view.op, view.interval(0).lower.shape)
+        shape = view.interval(0).lower.shape
+        return self._layout(view.op, shape if view.boxes is None else shape[1:])
 
     def wanted(self, op: Operator, position: int, interval: Interval) -> Tensor:
         """Elements that can be the extremum of a window in which others can be it too."""
@@ -248,15 +278,28 @@ class ReduceMinRule(ReduceMaxRule):
     sign = -1.0
 
 
-@bounds(Max, Or)
+@bounds(Max)
 class MaxRule(_ExtremumRule):
-    """Of operands that broadcast, perturbed or constant; Or of truth values 0 and 1."""
+    """Of operands that broadcast, perturbed or constant."""
 
     def candidates(self, view: NodeView[Operator]) -> Candidates:
-        shapes = (None if x is None else tuple(x.lower.shape) for x in view.inputs)
-        return Operands(view.output_shapes[0], tuple(shapes))
+        first = 0 if view.boxes is None else 1
+        shapes = (None if x is None else tuple(x.lower.shape[first:]) for x in view.inputs)
+        return Operands(view.output_shapes[0][first:], tuple(shapes))
 
 
-@bounds(Min, And)
+@bounds(Min)
 class MinRule(MaxRule):
     sign = -1.0
+
+
+@bounds(Or)
+class OrRule(MaxRule):
+    """Of truth values 0 and 1, of which a range is either known or no narrower than it was."""
+
+    tall = False
+
+
+@bounds(And)
+class AndRule(MinRule):
+    tall = False

@@ -65,6 +65,7 @@ class FanRule(Rule[Op], Generic[Op]):
     relaxed = True
     kinked = True
     by_element = True
+    tall = True
 
     def fans(self, view: NodeView[Op]) -> tuple[Fan, Fan]:
         """The lines below and the lines above."""

@@ -82,12 +82,28 @@ class Relaxation:
         """Every tensor that it holds."""
         return _tensors_in(self)
 
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Relaxation:
+        """The same with coefficients that belong to inputs of these shapes, [R, *S_in]."""
+        return self
+
     def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
         """The lower function's value [*S_out] at a point of the inputs; None where that has no short form."""
         return None
 
     def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor] | None:
         """Both functions' values at a point, without any care for rounding; None where that has no short form."""
+        return None
+
+    def losses(
+        self, rows: Tensor, inputs: tuple[Tensor | None, ...] | None
+    ) -> tuple[Tensor | None, ...] | None:
+        """What rows [R, *S_out] lose, for each input [R, *S_in] at the elements whose ranges are to blame, without any
+        care for rounding; None where `at` tells what is to be told.
+
+        Args:
+            rows: coefficients of the outputs.
+            inputs: where, [R, *S_in]; None: on average over the box.
+        """
         return None
 
     def about(self, inputs: tuple[Tensor | None, ...], output: Tensor) -> Relaxation | None:
@@ -174,6 +190,9 @@ class BroadcastLines(Relaxation):
         shape = (rows.shape[0], *self.shape)
         return tuple(None if part is None else sum_to(part, shape) for part in parts), constant
 
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> BroadcastLines:
+        return BroadcastLines(self.lines, shapes[self.lines.position])
+
     def lowest(self, inputs: tuple[Tensor | None, ...]) -> Tensor | None:
         return self.lines.lowest(inputs)
 
@@ -211,6 +230,9 @@ class Planes(Relaxation):
             for index in (0, 1)
         )
         return parts, dot(positive, self.lower[2]) + dot(negative, self.upper[2])
+
+    def with_shapes(self, shapes: tuple[tuple[int, ...], ...]) -> Planes:
+        return Planes(self.lower, self.upper, (shapes[0], shapes[1]))
 
     def at(self, inputs: tuple[Tensor | None, ...]) -> tuple[Tensor, Tensor]:
         x, y = inputs

@@ -25,6 +25,7 @@ class ReluRule(Rule[Relu]):
     elementwise = True
     slope_free = True
     by_element = True
+    tall = True
     covers_parts = True
 
     def wanted(self, op: Relu, position: int, interval: Interval) -> Tensor:

@@ -50,9 +50,6 @@ class Groups:
     def max(self, values: Tensor) -> Tensor:
         return values.amax(self.axis, keepdim=True)
 
-    def parted(self, interval: Interval) -> Interval:
-        return Interval(interval.lower.reshape(self.shape), interval.upper.reshape(self.shape))
-
     @property
     def doubt(self) -> float:
         """Relative error of a sum over a group in the engine's float64, with its exponentials and quotients."""
@@ -117,6 +114,25 @@ class GroupPlanes(Relaxation):
         constant = dot(positive, self.lower[2]) + dot(negative, self.upper[2])
         return (carried.reshape(count, *self.own_shape),), constant
 
+    def losses(
+        self, rows: Tensor, inputs: tuple[Tensor | None, ...] | None
+    ) -> tuple[Tensor | None, ...] | None:
+        """Of Softmax: half of what an output loses is laid to its own logit, half to those with most of the sum."""
+        if inputs is None:
+            return None
+        (x,) = inputs
+        assert x is not None
+        shape = x.shape
+        rows, x = (one.reshape(len(one), *self.groups.shape) for one in (rows, x))
+        value = torch.softmax(x, self.groups.axis)
+        below, above = (
+            scale * (x - self.groups.sum(ratio * x)) + intercept
+            for scale, ratio, intercept in (self.lower, self.upper)
+        )
+        negative = rows.clamp(max=0)
+        lost = (rows - negative) * (value - below).clamp(min=0) - negative * (above - value).clamp(min=0)
+        return ((lost / 2 + value * self.groups.sum(lost) / 2).reshape(shape),)
+
     def to(self, dtype: torch.dtype) -> GroupPlanes:
         lower, upper = (tuple(part.to(dtype) for part in plane) for plane in (self.lower, self.upper))
         return dataclasses.replace(
@@ -129,8 +145,20 @@ class _GroupRule(Rule[Softmax | LogSoftmax]):
     mixing = True
 
     def _groups(self, view: NodeView[Softmax | LogSoftmax]) -> tuple[Groups, Interval]:
-        groups = Groups.of(tuple(view.interval(0).lower.shape), view.op.axes)
-        return groups, groups.parted(view.interval(0))
+        x = view.interval(0)
+        first = x.lower.shape[: 0 if view.boxes is None else 1]
+        groups = Groups.of(tuple(x.lower.shape[len(first) :]), view.op.axes)
+        shape = (*first, *groups.shape)
+        return groups, Interval(x.lower.reshape(shape), x.upper.reshape(shape))
+
+    def _shares(self, view: NodeView[Softmax | LogSoftmax], theta: Tensor | None) -> tuple[Tensor, ...]:
+        """The parameters [k, *S], or [R, k, *S], one by one and in groups."""
+        theta = self.theta(view) if theta is None else theta
+        assert theta is not None
+        shape = self._groups(view)[0].shape
+        axes = view.interval(0).lower.dim()
+        inner = axes if view.boxes is None else axes - 1
+        return tuple(one.reshape(*one.shape[: one.dim() - inner], *shape) for one in parts_of(theta, axes))
 
     def terms(self, view: NodeView[Softmax | LogSoftmax]) -> int:
         # Two roundings a logit, one of them for kernels that rescale as they go, and those of exp, log, division.
@@ -144,7 +172,8 @@ class _GroupRule(Rule[Softmax | LogSoftmax]):
         groups, x = self._groups(view)
         default = self.theta(view)
         assert default is not None
-        return groups.max(x.upper - x.lower).expand(default.shape) > 0
+        wide = groups.max(x.upper - x.lower) > 0
+        return wide.expand(len(default), *x.lower.shape).reshape(default.shape)
 
     def _tangent_point(self, x: Interval, share: Tensor) -> Tensor:
         return x.lower + share * (x.upper - x.lower)
@@ -152,10 +181,11 @@ class _GroupRule(Rule[Softmax | LogSoftmax]):
 
 @bounds(Softmax)
 class SoftmaxRule(_GroupRule):
-    """θ [4, *P, n, *Q]: where the planes below and above touch, and how much of each slope is kept (a plane times
+    """θ [4, *S]: where the planes below and above touch, and how much of each slope is kept (a plane times
     θ plus the constant bound times 1 − θ)."""
 
     limits = (0.0, 1.0)
+    tall = True
 
     def interval(self, view: NodeView[Softmax | LogSoftmax]) -> tuple[Interval, ...]:
         groups, x = self._groups(view)
@@ -170,20 +200,19 @@ class SoftmaxRule(_GroupRule):
         return ((torch.exp(log) * (1 - log)).reshape(view.output_shapes[0]),)
 
     def theta(self, view: NodeView[Softmax | LogSoftmax]) -> Tensor:
-        groups, x = self._groups(view)
-        default = x.lower.new_full((4, *groups.shape), 0.5)
+        default = view.interval(0).lower.new_full((4, *view.output_shapes[0]), 0.5)
         default[0], default[2:] = 0.4, 1.0  # the chords bend the function below towards the lower ends
         return default
 
     def relax(self, view: NodeView[Softmax | LogSoftmax], theta: Tensor | None = None) -> Relaxation:
         groups, x = self._groups(view)
-        shares = parts_of(self.theta(view) if theta is None else theta, len(groups.shape))
+        shares = self._shares(view, theta)
         log = log_range(groups, x)
         lower = self._below(groups, x, EDGE + (1 - EDGE) * shares[0])
         upper = self._above(groups, x, log, shares[1])
         return GroupPlanes(
             groups,
-            tuple(view.interval(0).lower.shape),
+            tuple(view.interval(0).lower.shape[0 if view.boxes is None else 1 :]),
             _mixed(lower, torch.exp(log.lower) * (1 - groups.doubt), shares[2]),
             _mixed(upper, torch.exp(log.upper) * (1 + groups.doubt), shares[3]),
         )

@@ -25,10 +25,17 @@ from boundscope_app.window import MainWindow
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
+_runs: dict[Path, str] = {}  # by home; a daemon keeps them
+
+
 @pytest.fixture
-def fooled(window: MainWindow, qtbot: QtBot) -> str:
-    """A run that has found a counterexample, selected and with all that it said."""
-    job_id = run_example(qtbot, window, "digits-fooled")
+def fooled(window: MainWindow, qtbot: QtBot, shared_home: Path) -> str:
+    """A run that has found a counterexample, selected and with all that it said; made once for all tests."""
+    job_id = _runs.get(shared_home, "")
+    if job_id in window.runs.ids:
+        window.runs.select(job_id)
+    else:
+        job_id = _runs[shared_home] = run_example(qtbot, window, "digits-fooled")
     wait_ended(qtbot, window, job_id)
     return job_id
 

@@ -14,8 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
-from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
+from boundscope.bounds.aims import Aims
+from boundscope.bounds.ascent import BetaSettings
+from boundscope.bounds.beta import BetaSearch, RowBlock
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.neurons import Neurons
 from boundscope.bounds.pulls import Pull
 from boundscope.bounds.spans import Ranges, Spans
 from boundscope.network import load_network

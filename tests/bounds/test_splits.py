@@ -12,9 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper
 
+from boundscope.bounds.aims import Aims
 from boundscope.bounds.alpha import AlphaSettings
-from boundscope.bounds.beta import Aims, BetaSearch, BetaSettings, Neurons, RowBlock
+from boundscope.bounds.ascent import BetaSettings
+from boundscope.bounds.beta import BetaSearch, RowBlock
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.neurons import Neurons
 from boundscope.bounds.splits import SplitStep
 from boundscope.network import load_network
 from boundscope.network.graph import Network

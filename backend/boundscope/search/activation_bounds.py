@@ -11,8 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from boundscope.bounds.beta import Aims, BetaSearch, Neurons, RowBlock
+from boundscope.bounds.aims import Aims
+from boundscope.bounds.beta import BetaSearch, RowBlock
 from boundscope.bounds.context import BoxContext
+from boundscope.bounds.neurons import Neurons
 from boundscope.bounds.spans import Spans
 from boundscope.properties.types import Clause
 from boundscope.search.activation_settings import IDLE, SplitSettings

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from boundscope.bounds.beta import BetaSettings, RowBlock
+from boundscope.bounds.ascent import BetaSettings
+from boundscope.bounds.beta import RowBlock
 from boundscope.search.activation_bounds import CaseBounds
 from boundscope.search.activation_rounds import Children
 from boundscope.search.leaf import solve_leaf

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from boundscope.bounds.beta import BetaSettings
+from boundscope.bounds.ascent import BetaSettings
 from boundscope.bounds.spans import splits_at_points
 from boundscope.search.rounds import Crew
 from boundscope.search.task import SearchTask

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from boundscope.bounds.beta import BetaSearch, Neurons, Points, Proven, RowBlock
+from boundscope.bounds.beta import BetaSearch, Points, Proven, RowBlock
+from boundscope.bounds.neurons import Neurons
 from boundscope.bounds.spans import Spans
 from boundscope.search.split_points import span_scores, split_points
 

@@ -27,6 +27,7 @@ from boundscope.search.activation_split import ActivationSearch, split_activatio
 from boundscope.search.checkpoint import SearchState
 from boundscope.search.task import SearchOutcome
 from boundscope.sharding.ranks import RankGroup
+from boundscope.worker import process
 from support.models import convnet, mlp, save
 from support.planted import planted
 from support.searches import Search as TaskSearch
@@ -229,3 +230,4 @@ def test_two_ranks_bound_the_same_domains(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     _ranked(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    process.end(0)  # as a rank of a job: the interpreter's own way out may meet threads of gloo

@@ -31,6 +31,7 @@ from boundscope.search.input_bounds import PartBounder
 from boundscope.search.input_split import InputSplit, split_inputs
 from boundscope.search.task import SearchOutcome
 from boundscope.sharding.ranks import RankGroup
+from boundscope.worker import process
 from support.models import mlp, save
 from support.searches import Search as TaskSearch
 from support.searches import case
@@ -244,7 +245,7 @@ def test_two_ranks_bound_the_same_parts(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, __file__, str(rank), "2", str(tmp_path)], env=environment)
         for rank in range(2)
     ]
-    assert [worker.wait(60) for worker in workers] == [0, 0]
+    assert [worker.wait(200) for worker in workers] == [0, 0]
     assert [(tmp_path / f"found{rank}").read_text() for rank in range(2)] == [alone, alone]
 
 
@@ -276,6 +277,7 @@ def test_clipping_keeps_every_point_where_the_rows_may_be_nonpositive() -> None:
 
 if __name__ == "__main__":
     _ranked(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    process.end(0)  # as a rank of a job: the interpreter's own way out may meet threads of gloo
 
 
 def test_when_memory_runs_short_fewer_parts_are_bounded_at_a_time(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from boundscope.errors import BoundscopeError
 from boundscope.search.pool import Column, DomainPool
 from boundscope.search.spread import SLACK_ROWS, SLACK_SHARE, SpreadPool, Taken, placed
 from boundscope.sharding.ranks import RankGroup
+from boundscope.worker import process
 
 SMALL = {"depth": Column(np.int32)}
 WIDE = {"state": Column(np.int8, (50,)), "value": Column(np.float16, (50,))}
@@ -162,3 +163,4 @@ def test_ranks_take_what_one_pool_would_give(tmp_path: Path, size: int) -> None:
 
 if __name__ == "__main__":
     _ranked(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    process.end(0)  # as a rank of a job: the interpreter's own way out may meet threads of gloo

@@ -32,6 +32,7 @@ from worker import rank_faults
 
 FAULTS = {**KINDS, "verify": Kind("boundscope.worker.launch", "worker.rank_faults:run")}
 LATE = {**KINDS, "verify": Kind("worker.fault_launch", "boundscope.worker.verify:run_verify")}
+NO_WAY_OUT = {**KINDS, "verify": Kind("boundscope.worker.launch", "worker.rank_faults:run_without_a_way_out")}
 both_modes = pytest.mark.parametrize("sharding", [Sharding.ROWS, Sharding.FSDP])
 
 
@@ -93,6 +94,15 @@ def test_a_rank_that_cannot_allocate_ends_the_job_as_out_of_memory(files, shardi
 def test_a_rank_that_never_joins_is_named_by_those_who_waited(files):
     """The wait is 2 s here instead of 25 s."""
     assert "rank 1 never joined: rank 0 waited 2 s for it" in failure(files, job(Sharding.ROWS), LATE)
+
+
+def test_ranks_leave_without_taking_the_interpreter_apart(files):
+    """Threads of gloo may still run in it, and one that meets its end aborts the process: a result would be lost, and
+    of a rank that failed SIGABRT be told instead of the cause."""
+    result = run_local(job(Sharding.FSDP), files, lambda rank, event: None, kinds=NO_WAY_OUT)
+    assert result.verdict is Verdict.VERIFIED, result.reason
+    said = failure(files, job(Sharding.FSDP, faults.EXCEPTION), NO_WAY_OUT)
+    assert "rank 1 failed: ValueError: this rank has had enough" in said
 
 
 def test_the_wait_for_a_late_rank_fits_into_the_thirty_seconds():

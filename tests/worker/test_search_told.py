@@ -18,6 +18,7 @@ from boundscope.protocol import (
     Progress,
     PropertyFile,
     SearchPoint,
+    Verdict,
     VerifyJob,
     VerifyResult,
 )
@@ -30,14 +31,15 @@ from boundscope.worker.verify import run_verify
 from support.jobs import ref
 from support.wider import DIGITS, wider
 
-SECONDS = 5.0
+SECONDS = 60.0
+POINTS = 4  # of a search with several open domains, after which its time is up
 
 
 @pytest.fixture(scope="module", params=[Branching.INPUT, Branching.ACTIVATION])
 def told(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[VerifyJob, list[Event]]:
-    """The events of a search that its time limit ends; the result is the last of them."""
+    """The events of a search that its time limit ends once it has come somewhere; the result is the last of them."""
     prop = wider("digits-robust", "2.5", tmp_path_factory.mktemp("told") / "wide.vnnlib")
     job = VerifyJob(
         network=ref(DIGITS),
@@ -47,7 +49,14 @@ def told(
         timeout_s=SECONDS,
     )
     events: list[Event] = []
-    result = run_verify(job, JobFiles(DIGITS, prop), Monitor(events.append, SECONDS), RankGroup())
+
+    def listen(event: Event) -> None:
+        events.append(event)
+        if isinstance(event, SearchPoint) and sum(one.open > 1 for one in points(events)) == POINTS:
+            monitor.leave_out(-SECONDS)  # the clock leaps to the end
+
+    monitor = Monitor(listen, SECONDS)
+    result = run_verify(job, JobFiles(DIGITS, prop), monitor, RankGroup())
     return job, [*events, result]
 
 
@@ -84,6 +93,23 @@ def test_margins_of_open_clauses_are_those_of_the_result(told: tuple[VerifyJob, 
     assert (last.worst, last.best) == (min(known), max(known))
     excluded = [each.lower for each in result.margin.per_clause if each.excluded]
     assert all(lower is not None and lower >= 0 for lower in excluded)
+
+
+def test_the_reason_of_a_timeout_says_how_far_the_search_has_come(
+    told: tuple[VerifyJob, list[Event]],
+) -> None:
+    result, seen = told[1][-1], points(told[1])
+    assert isinstance(result, VerifyResult)
+    assert result.search is not None
+    assert result.verdict is Verdict.TIMEOUT, result
+    first, last = seen[0].worst, seen[-1].worst
+    assert first is not None
+    assert last is not None
+    assert last > first
+    assert result.reason == (
+        f"the time limit of {SECONDS:g} s passed before an answer; branch and bound leaves {result.search.open} "
+        f"domains open, and raised the least margin from {first:.4g} to {last:.4g}"
+    )
 
 
 def test_at_most_ten_a_second_but_for_the_last(told: tuple[VerifyJob, list[Event]]) -> None:

@@ -62,6 +62,7 @@ class CompleteSearch:
         self._told_s = -math.inf
         self._untold: SearchPoint | None = None
         self._earlier_s = 0.0  # of earlier runs from which this one goes on
+        self._first_least: float | None = None  # margin of the open clauses, when the search began
         self.summary: SearchSummary | None = None
 
     @property
@@ -113,6 +114,7 @@ class CompleteSearch:
             self._named(number, checkpoint, state if number == first else None)
             for number in range(first, len(self.order))
         ]
+        self._first_least = self._least
         # Boxes of few inputs are split to the end; activations follow where that is stuck.
         share = 1.0
         if self.order[first] is Branching.ACTIVATION and not self._job.force_synchronous:
@@ -123,6 +125,28 @@ class CompleteSearch:
         finally:
             self._end(witnesses)
         return outcome
+
+    @property
+    def left(self) -> str:
+        """What a search that was cut short leaves, as the rest of a sentence; "" where none has begun."""
+        if self.summary is None:
+            return ""
+        least, first, count = self._least, self._first_least, self.summary.open
+        text = f"; branch and bound leaves {count} domain{'' if count == 1 else 's'} open"
+        if least is None or first is None:
+            return text
+        if least > first:
+            return f"{text}, and raised the least margin from {first:.4g} to {least:.4g}"
+        return f"{text}, and the least margin is {least:.4g} as before it"
+
+    @property
+    def _least(self) -> float | None:
+        """The proven least margin of the clauses that are open; None where some has none yet."""
+        lower = [
+            self._proof.lower.get(key, -math.inf) for key in self._keys() if key not in self._proof.proven
+        ]
+        least = min(lower, default=-math.inf)
+        return least if math.isfinite(least) else None
 
     def _end(self, witnesses: Witnesses) -> None:
         """Tell how everything stands now, whatever was told last."""

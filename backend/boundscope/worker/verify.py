@@ -154,8 +154,9 @@ class _VerifyRun:
         except CancelledError:
             raise
         except DeadlineError:
+            left = "" if self.complete is None else self.complete.left
             return Outcome(
-                Verdict.TIMEOUT, f"the time limit of {self.job.timeout_s:g} s passed before an answer"
+                Verdict.TIMEOUT, f"the time limit of {self.job.timeout_s:g} s passed before an answer{left}"
             )
         except OutOfMemoryError as error:
             return Outcome(Verdict.OUT_OF_MEMORY, str(error))

@@ -13,9 +13,10 @@ from onnx import helper
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine, MemoryLedger
+from boundscope.bounds.affine_forms import Forms, Swept
 from boundscope.bounds.constraints import Constraints
 from boundscope.bounds.products import links, rows_of_links
-from boundscope.bounds.sweep import Forms, Sweeper, Swept, sweepable
+from boundscope.bounds.sweep import Sweeper, sweepable
 from boundscope.network import load_network
 from boundscope.network.graph import Network
 from boundscope.properties.types import Box, LinearConstraint

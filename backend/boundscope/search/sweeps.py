@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from boundscope.bounds import BoundEngine
+from boundscope.bounds.affine_forms import LEAST, SweptMargins
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.operators.base import rule_of
 from boundscope.bounds.rounding import ENGINE, INFLATION, gamma
-from boundscope.bounds.sweep import LEAST, MOST_FREE_INPUTS, Sweeper, SweptMargins, sweepable
+from boundscope.bounds.sweep import MOST_FREE_INPUTS, Sweeper, sweepable
 from boundscope.errors import BoundError
 from boundscope.monitor import Monitor
 from boundscope.network.graph import Network

@@ -297,12 +297,15 @@ def splittable(rule: Rule[Any]) -> bool:
     return rule.relaxed and rule.tall and not rule.slope_free
 
 
-def splits_at_points(node: Node, network: Network) -> bool:
-    """The same of a node of a network, whatever its box."""
+def parameters_of(node: Node, network: Network) -> int:
+    """How many numbers each kind of free parameter of a node has for a row, whatever the box; 0 where what it reads
+    cannot be narrowed."""
     rule = rule_of(node.op)
     if rule is None:
-        return False
-    return splittable(rule.use([bool(name) and name not in network.constants for name in node.inputs]))
+        return 0
+    rule = rule.use([bool(name) and name not in network.constants for name in node.inputs])
+    shapes = [network.tensors[name].shape for name in node.inputs if name]
+    return rule.parameter_count(shapes, network.tensors[node.outputs[0]].shape) if splittable(rule) else 0
 
 
 def wide(lower: Tensor, upper: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass
 
 from boundscope.bounds.ascent import BetaSettings
-from boundscope.bounds.spans import splits_at_points
+from boundscope.bounds.spans import parameters_of
 from boundscope.search.rounds import Crew
 from boundscope.search.task import SearchTask
 
@@ -48,9 +48,8 @@ def fitted(settings: SplitSettings, task: SearchTask, crew: Crew) -> SplitSettin
         return settings
     tensors = engine.network.tensors.items()
     elements = sum(info.size for name, info in tensors if name not in engine.network.constants)
-    for node in engine.network.nodes:  # lines of each row's own
-        if splits_at_points(node, engine.network):
-            elements += LINES * sum(engine.network.tensors[name].size for name in node.outputs)
+    # Lines of each row's own.
+    elements += LINES * sum(parameters_of(node, engine.network) for node in engine.network.nodes)
     free = (limit - engine.ledger.total_bytes) // 2
     rows = max(LEAST_ROWS, free // (KEPT_BYTES * max(1, elements)) // 2 * 2)
     return dataclasses.replace(settings, chunk_rows=ranks.least(min(settings.chunk_rows, rows)))

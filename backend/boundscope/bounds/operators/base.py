@@ -7,6 +7,7 @@ and no operator. Shapes: R rows are carried backward together; `*S` is a tensor'
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -193,6 +194,10 @@ class Rule(Generic[Op]):
     def theta(self, view: NodeView[Op]) -> Tensor | None:
         """The rule's own choice of the free parameters, [*P] in 0 … 1; None where the relaxation has none."""
         return None
+
+    def parameter_count(self, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+        """How many numbers each kind of free parameter has, for inputs and an output of these shapes."""
+        return math.prod(output)
 
     def theta_matters(self, view: NodeView[Op]) -> Tensor:
         """Boolean *P: parameters whose value makes a difference (only where `theta` gives some)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -482,6 +483,11 @@ class MatMulProductRule(Rule[MatMul]):
         products = (*batch, *x.lower.shape[-2:], y.lower.shape[-1])
         each = math.prod(products) <= FULL_PARAMETERS * (view.boxes or 1)
         return (2, *products) if each else (2, *products[:-1], 1)
+
+    def parameter_count(self, inputs: Sequence[tuple[int, ...]], output: tuple[int, ...]) -> int:
+        products = math.prod(output) * inputs[0][-1]
+        columns = output[-1] if len(inputs[1]) > 1 else 1
+        return products if products <= FULL_PARAMETERS else products // max(1, columns)
 
     def theta(self, view: NodeView[MatMul]) -> Tensor:
         x, y = self._matrices(view)

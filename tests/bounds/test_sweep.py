@@ -15,7 +15,7 @@ from torch import Tensor
 from boundscope.bounds import BoundEngine, MemoryLedger
 from boundscope.bounds.affine_forms import Forms, Swept
 from boundscope.bounds.constraints import Constraints
-from boundscope.bounds.products import links, rows_of_links
+from boundscope.bounds.links import links, rows_of_links
 from boundscope.bounds.sweep import Sweeper, sweepable
 from boundscope.network import load_network
 from boundscope.network.graph import Network

@@ -21,6 +21,7 @@ from torch import Tensor
 from boundscope.bounds.affine_forms import Forms, Swept, both_ends, sum_of
 from boundscope.bounds.context import BoxContext
 from boundscope.bounds.interval import Interval
+from boundscope.bounds.links import links, rows_of_links
 from boundscope.bounds.operators.base import NodeView, Rule, rule_of
 from boundscope.bounds.operators.bilinear import ProductRule, QuotientRule
 from boundscope.bounds.products import (
@@ -28,8 +29,6 @@ from boundscope.bounds.products import (
     Matrices,
     added_constant,
     affine_map,
-    links,
-    rows_of_links,
     slack_of,
 )
 from boundscope.bounds.relaxed_forms import of_two, through_lines

@@ -400,9 +400,9 @@ def test_depth_and_size() -> None:
         for i in range(count)
     ]
     text = "\n".join([*lines, "(assert (or (and (<= X_7 -2) (<= Y_0 1)) (and (<= X_7 2) (<= Y_0 0))))"])
-    start = time.perf_counter()
+    start = time.process_time()
     formula = read(text, *["0"] * count)
-    seconds = time.perf_counter() - start
+    seconds = time.process_time() - start
     assert formula.inside_box
     assert len(formula.program) == 3
     assert not formula.holds([0.5])

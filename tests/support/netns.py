@@ -68,7 +68,7 @@ def require_sshd() -> str:
 
 
 def _run(*words: str) -> None:
-    subprocess.run(words, check=True, capture_output=True, timeout=20)
+    subprocess.run(words, check=True, capture_output=True, timeout=60)
 
 
 def _write_keys(folder: Path) -> None:
@@ -91,7 +91,7 @@ def _server(sshd: str, folder: Path, address: str, port: int, inside: tuple[str,
 
 
 def _await(address: str, port: int, folder: Path) -> None:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             socket.create_connection((address, port), 1).close()

@@ -44,7 +44,7 @@ class SshServer:
             self.process = subprocess.Popen(
                 [SSHD, "-D", "-e", "-f", str(self.folder / "sshd_config")], stdout=log, stderr=log
             )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:

@@ -41,7 +41,7 @@ def run(files: JobFiles, sharding: Sharding, ranks: int) -> tuple[VerifyResult, 
         method=Method.IBP,
         sharding=sharding,
         ranks=ranks,
-        timeout_s=30.0,
+        timeout_s=120.0,
     )
     return run_local(job, files, listen), told
 

@@ -163,7 +163,7 @@ def test_another_number_of_ranks_goes_on_with_what_was_killed(
     with subprocess.Popen(
         command(network, prop, checkpoint, first), stdout=subprocess.PIPE, start_new_session=True
     ) as process:
-        deadline = time.monotonic() + 60.0
+        deadline = time.monotonic() + 120.0
         while not checkpoint.exists():
             assert process.poll() is None, "it ended before it kept anything"
             assert time.monotonic() < deadline

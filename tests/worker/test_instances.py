@@ -99,9 +99,8 @@ def test_an_instance_that_goes_wrong_takes_no_other_with_it(bench, monkeypatch):
         "killed": PROVEN,
         "third": PROVEN,
         "no_memory": PROVEN,
-        "hangs": PROVEN,
     }
-    lines = bench(timeout_s=5.0, **thresholds)
+    lines = bench(**thresholds) + bench(timeout_s=2.0, hangs=PROVEN)
     result, rows, heard = run(lines)
     assert [row.number for row in rows] == list(range(7))
     assert [row.property for row in rows] == [line.vnnlib for line in lines]
@@ -144,7 +143,7 @@ def test_time_limits_are_the_instances_own_and_progress_counts(bench):
     _, rows, heard = run(lines)
     assert [row.verdict.value for row in rows] == ["verified", "timeout", "verified"]
     assert "time limit of 0.5 s" in rows[1].reason
-    assert 0.5 <= rows[1].seconds < 5
+    assert 0.5 <= rows[1].seconds < 60  # by itself it would wait for ten minutes
     told = [event for event in heard if isinstance(event, Progress)]
     assert {event.total for event in told} == {3}
     assert [event.done for event in told] == sorted(event.done for event in told)

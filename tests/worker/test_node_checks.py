@@ -32,7 +32,7 @@ def python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def doctor(place: Ssh, hosts: tuple[str, ...]) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "boundscope", "doctor", "--json", "--nodes", ",".join(hosts)]
     variables = {**os.environ, ways.SHELL_VARIABLE: place.shell}
-    return subprocess.run(words, capture_output=True, text=True, timeout=60, env=variables)
+    return subprocess.run(words, capture_output=True, text=True, timeout=200, env=variables)
 
 
 @pytest.mark.usefixtures("python")
@@ -79,6 +79,6 @@ def test_two_machines_whose_ports_are_closed_to_each_other(
 
 def test_hosts_that_cannot_be(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "boundscope", "doctor", "--nodes", "a,a"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2
     assert "named twice" in done.stderr

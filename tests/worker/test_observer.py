@@ -118,7 +118,7 @@ def test_emit_does_not_wait_for_a_daemon_that_takes_nothing(ear):
         if step % 1000 == 0:
             observer.log(str(step))
         longest = max(longest, time.perf_counter() - begin)
-    assert longest < 1.0
+    assert longest < 10.0  # one that waited would never return
     assert len(observer._waiting) <= observer_module.CROWDED + 1
     ear.deaf = False
     assert observer.close(30)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
@@ -68,13 +69,14 @@ def network_with(folder: Path, kind: Kind, seed: int, inputs: int = 4) -> Networ
     """Gemm to the node's operands, the node, and a sum of its outputs with the input's first mixture."""
     random = np.random.default_rng(seed)
     size = int(np.prod(kind.shape))
+    last = kind.shape[-1:]  # of a scalar none
     constants = {
         "W": random.standard_normal((size, inputs)).astype(np.float32),
         "V": random.standard_normal((size, inputs)).astype(np.float32),
-        "U": random.standard_normal((kind.shape[-1], inputs)).astype(np.float32),
+        "U": random.standard_normal((math.prod(last), inputs)).astype(np.float32),
         "shape": np.array(kind.shape, np.int64),
-        "long": np.array([kind.shape[-1]], np.int64),
-        "fixed": random.standard_normal(kind.shape[-1]).astype(np.float32),
+        "long": np.array(last, np.int64),
+        "fixed": random.standard_normal(last).astype(np.float32),
         "flat": np.array([1, -1], np.int64),
         "scale": np.array(1.5, np.float32),
     }
@@ -109,6 +111,16 @@ def test_values_lie_inside(tmp_path: Path, method: Method, kind: Kind, seed: int
     network = network_with(tmp_path, kind, seed)
     centre = np.random.default_rng(seed).standard_normal(4)
     assert_holds(network, centre - radius, centre + radius, method, seed=seed)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("op", ["Max", "Min"])
+@pytest.mark.parametrize("other", ["g", "fixed", "h"])
+def test_of_scalars(tmp_path: Path, method: Method, op: str, other: str) -> None:
+    centre = np.random.default_rng(2).standard_normal(4)
+    for radius in (0.0, 0.3):
+        network = network_with(tmp_path, Kind(op, (), {}, (other,)), seed=1)
+        assert_holds(network, centre - radius, centre + radius, method, seed=1)
 
 
 @pytest.mark.parametrize("method", METHODS)

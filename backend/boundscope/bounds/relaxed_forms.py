@@ -134,5 +134,5 @@ def _ranked(value: Tensor, rank: int, leading: int) -> Tensor:
     return (
         value
         if missing <= 0
-        else value.reshape(*value.shape[:leading], *(1,) * missing, *value.shape[leading:])
+        else value.reshape((*value.shape[:leading], *(1,) * missing, *value.shape[leading:]))
     )

@@ -85,7 +85,7 @@ class Operands(Candidates):
 
     def stack(self, operands: Sequence[Tensor], fill: float) -> Tensor:
         first = next((x.shape[:1] for x in operands if x.dim() > len(self.output_shape)), torch.Size())
-        return torch.stack([x.expand(*first, *self.output_shape) for x in operands])
+        return torch.stack([x.expand((*first, *self.output_shape)) for x in operands])
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor
@@ -128,7 +128,7 @@ class Reduced(Candidates):
             *range(before),
             *(before + one for one in self._kept),
         )
-        return x.permute(*order).reshape(-1, *x.shape[:before], *self._output_shape)
+        return x.permute(order).reshape(-1, *x.shape[:before], *self._output_shape)
 
     def carry(
         self, positive: Tensor, lower: Tensor, negative: Tensor, upper: Tensor

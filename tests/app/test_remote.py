@@ -39,6 +39,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
 
 @pytest.fixture
 def elsewhere(server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteHost]:
+    """A host with a home of its own. A test names it before the window, which would start the daemon there anew."""
     monkeypatch.setenv("BOUNDSCOPE_SSH", server.ssh)
     words = ["env", f"PYTHONPATH={APP_PATHS}", "BOUNDSCOPE_NO_SPARE=1", "OMP_NUM_THREADS=1"]
     words += [sys.executable, "-m", "boundscope"]
@@ -56,7 +57,7 @@ def write(field: object, text: str) -> None:
 
 @needs_ssh
 def test_a_host_is_written_down_tested_and_worked_with(
-    window: MainWindow, qtbot: QtBot, elsewhere: RemoteHost, config: Path
+    elsewhere: RemoteHost, window: MainWindow, qtbot: QtBot, config: Path
 ) -> None:
     """From the pill to a run on the other host and back: runs of one are never shown as those of the other."""
     here = run_example(qtbot, window)
@@ -114,7 +115,7 @@ def test_a_connection_that_breaks_comes_back_and_so_does_the_next_start(
 
 @needs_ssh
 def test_an_error_stays_in_the_dialog_where_it_can_be_mended(
-    window: MainWindow, qtbot: QtBot, elsewhere: RemoteHost
+    elsewhere: RemoteHost, window: MainWindow, qtbot: QtBot
 ) -> None:
     window.actions_by_id["file.connect"].trigger()
     dialog = window.remote_dialog

@@ -37,11 +37,11 @@ class EstimateLine(QLabel):
         self.setAccessibleName("Estimate")
         self.estimate = Estimate()
         self._asked: Question | None = None
-        self._answers = _Answers(self)
-        self._answers.ready.connect(self._take)
-        self._pool = QThreadPool(self)
+        self._pool = QThreadPool(self)  # before what its threads use: children go in this order, and it waits for them
         self._pool.setMaxThreadCount(1)
         self._pool.setExpiryTimeout(0)
+        self._answers = _Answers(self)
+        self._answers.ready.connect(self._take)
         self._timer = QTimer(self)
         self._timer.setSingleShot(True)
         self._timer.setInterval(ASK_AFTER_MS)

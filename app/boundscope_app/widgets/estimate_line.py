@@ -37,7 +37,8 @@ class EstimateLine(QLabel):
         self.setAccessibleName("Estimate")
         self.estimate = Estimate()
         self._asked: Question | None = None
-        self._pool = QThreadPool(self)  # before what its threads use: children go in this order, and it waits for them
+        # Before what its threads use: children go in this order, and it waits for them.
+        self._pool = QThreadPool(self)
         self._pool.setMaxThreadCount(1)
         self._pool.setExpiryTimeout(0)
         self._answers = _Answers(self)

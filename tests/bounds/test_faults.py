@@ -204,18 +204,18 @@ def slow(tmp_path: Path, method: Method, monitor: Monitor) -> VerifyResult:
 
 @pytest.mark.parametrize("method", [Method.CROWN, Method.ALPHA_CROWN])
 def test_a_deadline_is_kept_with_what_was_proven_so_far(tmp_path: Path, method: Method) -> None:
-    """Half a second from the moment that intervals have said what they can."""
+    """It passes in the moment that intervals have said what they can, so that no machine is too quick for it."""
     began_s: list[float] = []
 
     def listen(event: Event) -> None:
         if isinstance(event, GapPoint) and event.step == "ibp" and not began_s:
             began_s.append(spent_s())
-            monitor.deadline = time.monotonic() + 0.5
+            monitor.deadline = monitor.now_s
 
     monitor = Monitor(listen, timeout_s=10)  # a fifth of which is for attacks
     result = slow(tmp_path, method, monitor)
     assert result.verdict is Verdict.TIMEOUT
-    assert spent_s() - began_s[0] < 0.5 + 2.0
+    assert spent_s() - began_s[0] < 2.0
     assert result.margin.smallest is not None
     assert result.margin.smallest <= 0
 

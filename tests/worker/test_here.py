@@ -25,6 +25,7 @@ from boundscope.protocol import (
 )
 from boundscope.sharding.ranks import RankGroup
 from boundscope.threads import RANK_THREAD
+from boundscope.worker import here
 from boundscope.worker.files import JobFiles
 from boundscope.worker.here import run_here
 from boundscope.worker.verify import run_verify
@@ -163,6 +164,31 @@ def test_a_rank_that_goes_on_first_after_a_stop_of_the_process_waits_for_who_lea
     rank.join(10)
     assert len(checked) == 1
     assert checked[0] < 1.0
+
+
+@pytest.mark.parametrize("told", ["before", "late", "never"])
+def test_a_stop_is_left_out_once_also_where_word_of_its_end_comes_late(told: str):
+    """SIGCONT may be handled in any thread, after the one that looks has gone on; without it a gap was no stop."""
+    monitor, hold = Monitor(), Holding(0.0)
+    hold.asked = False
+    looked_s = time.monotonic() - 30.0
+
+    def tell() -> None:
+        hold.continued_s = time.monotonic()
+
+    if told == "before":
+        tell()
+    timer = threading.Timer(0.05, tell)
+    if told == "late":
+        timer.start()
+    began_s = monitor.started
+    again_s = here._obey(hold, monitor, looked_s)
+    timer.cancel()
+    left_out = 30.0 if told != "never" else 0.0
+    assert monitor.clock_at(began_s) == pytest.approx(began_s - left_out, abs=1.0)
+    before_s = monitor.clock_at(began_s)
+    here._obey(hold, monitor, again_s)
+    assert monitor.clock_at(began_s) == before_s
 
 
 def test_nobody_waits_for_one_who_looks_no_more():

@@ -17,6 +17,7 @@ from boundscope.protocol import Event, VariabilityJob, VerifyJob
 from boundscope.threads import RANK_THREAD
 
 POLL_S = 0.05
+TOLD_S = 0.5  # for word of SIGCONT, which any thread may get, after this one goes on
 
 R = TypeVar("R")
 
@@ -126,7 +127,18 @@ def _obey(hold: Hold, monitor: Monitor, looked_s: float) -> float:
         hold.take()
         monitor.go_on()
         return time.monotonic()
-    continued_s = hold.continued_s
-    if continued_s is not None and looked_s < continued_s <= now_s and now_s - looked_s > STOPPED_S:
-        monitor.leave_out(now_s - looked_s)
-    return now_s
+    if now_s - looked_s <= STOPPED_S or not _told(hold, looked_s):
+        return now_s
+    monitor.leave_out(now_s - looked_s)
+    assert hold.continued_s is not None
+    return max(now_s, hold.continued_s)
+
+
+def _told(hold: Hold, looked_s: float) -> bool:
+    """Whether the process went on since `looked_s`, having been stopped."""
+    until_s = time.monotonic() + TOLD_S
+    while hold.continued_s is None or hold.continued_s <= looked_s:
+        if time.monotonic() > until_s:
+            return False
+        time.sleep(POLL_S / 10)
+    return True
